@@ -1,0 +1,289 @@
+"""The command line: `llmlab generate | chat | train | lab | doctor`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import llmlab
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status."""
+    options = make_parser().parse_args(arguments)
+    try:
+        return options.run(options) or 0
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ValueError, OSError, ImportError) as error:
+        print(f"llmlab {options.command}: {error}", file=sys.stderr)
+        return 1
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="llmlab", description="A textbook you run, on how large language models work."
+    )
+    parser.add_argument("--version", action="version", version=f"llmlab {llmlab.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    generate = commands.add_parser(
+        "generate", help="continue a text", description="Continue a text, token by token."
+    )
+    generate.add_argument(
+        "prompt", help="the text to continue; '' starts from the begin token alone"
+    )
+    _add_model_options(generate)
+    generate.add_argument(
+        "--cache",
+        choices=("static", "dynamic", "none"),
+        default="static",
+        help="key-value cache (default: static)",
+    )
+    generate.add_argument(
+        "--stats", action="store_true", help="print times and counted work at the end"
+    )
+    generate.set_defaults(run=run_generate)
+
+    chat = commands.add_parser(
+        "chat",
+        help="talk to the model",
+        description="Talk to the model. /reset forgets, /quit ends.",
+    )
+    _add_model_options(chat)
+    chat.add_argument(
+        "--stats", action="store_true", help="after each reply, print what the cache saved"
+    )
+    chat.set_defaults(run=run_chat)
+
+    train = commands.add_parser(
+        "train",
+        help="train the embedded model again",
+        description="Make the embedded model from nothing: corpus, vocabulary, weights, card. "
+        "An interrupted run goes on where it was.",
+    )
+    train.add_argument(
+        "--run",
+        type=Path,
+        default=Path("runs/toyworld"),
+        dest="run_folder",
+        metavar="FOLDER",
+        help="checkpoints of the run (default: runs/toyworld)",
+    )
+    train.add_argument(
+        "--output",
+        type=Path,
+        default=Path("runs/toyworld/model"),
+        metavar="FOLDER",
+        help="where the finished model goes (default: runs/toyworld/model)",
+    )
+    train.add_argument("--steps", type=_positive, help="fewer steps, for a trial")
+    train.set_defaults(run=run_train)
+
+    lab = commands.add_parser(
+        "lab", help="open the book in JupyterLab", description="Open the book in JupyterLab."
+    )
+    lab.add_argument("--port", type=_positive, default=8888, help="preferred port (default: 8888)")
+    lab.add_argument(
+        "--chapter", default="", help="open the chapter whose file name starts so, such as 05"
+    )
+    lab.set_defaults(run=run_lab)
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="what this machine can do",
+        description="What this machine can do for the book.",
+    )
+    doctor.set_defaults(run=run_doctor)
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text) if text.lstrip("-").isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"a whole number above 0, not {text!r}")
+    return number
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="a Hugging Face folder or Hub name (default: the embedded model)",
+    )
+    parser.add_argument(
+        "--max-new-tokens",
+        type=_positive,
+        default=64,
+        metavar="N",
+        help="stop after N tokens (default: 64)",
+    )
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        metavar="T",
+        help="sample at this temperature (default: greedy)",
+    )
+    parser.add_argument(
+        "--top-k", type=_positive, metavar="K", help="sample among the K most likely tokens"
+    )
+    parser.add_argument(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="sample among the tokens that make up probability P",
+    )
+    parser.add_argument("--seed", type=int, help="make sampling repeatable")
+
+
+def _sampler(options: argparse.Namespace):
+    """None for greedy decoding, which is what no sampling option means."""
+    from llmlab.decoding import Sampler
+
+    if (options.temperature, options.top_k, options.top_p) == (None, None, None):
+        if options.seed is not None:
+            raise ValueError(
+                "--seed needs something to sample: add --temperature, --top-k or --top-p"
+            )
+        return None
+    temperature = 1.0 if options.temperature is None else options.temperature
+    return Sampler(
+        temperature=temperature, top_k=options.top_k, top_p=options.top_p, seed=options.seed
+    )
+
+
+def _load(options: argparse.Namespace):
+    from llmlab.model import load_model
+    from llmlab.tokenization import load_tokenizer
+
+    return load_model(options.model), load_tokenizer(options.model)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def run_generate(options: argparse.Namespace) -> None:
+    from llmlab.decoding import generate
+    from llmlab.tokenization import StreamingDetokenizer
+
+    model, tokenizer = _load(options)
+    ids = tokenizer.encode(options.prompt, add_special_tokens=True)
+    streaming = StreamingDetokenizer(tokenizer)
+    _write(options.prompt)
+    generation = generate(
+        model,
+        ids,
+        options.max_new_tokens,
+        cache=None if options.cache == "none" else options.cache,
+        sampler=_sampler(options),
+        stop_ids=model.config.eos_ids,
+        on_token=lambda token_id: _write(streaming.push(token_id)),
+    )
+    _write(streaming.flush() + "\n")
+    if options.stats:
+        print(_statistics(generation), file=sys.stderr)
+
+
+def _statistics(generation) -> str:
+    parts = [f"{len(generation.ids)} tokens", f"{generation.projected_tokens} projected"]
+    parts.append(f"first after {generation.time_to_first_token * 1e3:.1f} ms")
+    if generation.time_per_output_token is not None:
+        parts.append(f"then {generation.time_per_output_token * 1e3:.1f} ms a token")
+    return "[" + ", ".join(parts) + "]"
+
+
+def run_chat(options: argparse.Namespace) -> None:
+    from llmlab.decoding import Chat
+
+    model, tokenizer = _load(options)
+    chat = Chat(model, tokenizer, sampler=_sampler(options), max_new_tokens=options.max_new_tokens)
+    interactive = sys.stdin.isatty()
+    if interactive:
+        print("Ask something. /reset forgets the conversation, /quit or Ctrl-D ends.")
+    while True:
+        try:
+            text = input("you: " if interactive else "").strip()
+        except EOFError:
+            if interactive:
+                print()
+            return
+        if text == "/quit":
+            return
+        if text == "/reset":
+            chat.reset()
+        elif text:
+            _answer(chat, text, interactive=interactive, stats=options.stats)
+
+
+def _answer(chat, text: str, *, interactive: bool, stats: bool) -> None:
+    if interactive:
+        _write("model: ")
+    try:
+        reply = chat.ask(text, on_text=_write)
+    except (
+        ValueError
+    ) as error:  # such as a conversation that has outgrown the context: say so and go on
+        print(f"({error})")
+        return
+    print()
+    if stats:
+        print(
+            f"[{reply.reused_tokens} tokens reused, {reply.prefilled_tokens} prefilled]",
+            file=sys.stderr,
+        )
+
+
+def run_train(options: argparse.Namespace) -> None:
+    from dataclasses import replace
+
+    from llmlab.toyworld.export import export
+    from llmlab.toyworld.train import TrainingPlan, train
+
+    plan = TrainingPlan() if options.steps is None else replace(TrainingPlan(), steps=options.steps)
+    model, tokenizer = train(options.run_folder, plan=plan)
+    export(model, tokenizer, options.output, plan=plan)
+    print(f"the model is in {options.output}")
+
+
+def run_lab(options: argparse.Namespace) -> None:
+    """Replace this process by JupyterLab, opened on a chapter."""
+    import webbrowser
+
+    chapters = sorted(Path("notebooks").glob(f"{options.chapter}*.ipynb"))
+    if not chapters:
+        raise ValueError(
+            f"no notebooks/{options.chapter}*.ipynb here. Run this in the book's own folder."
+        )
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        f"--port={options.port}",
+        "--ServerApp.root_dir=.",
+    ]
+    command.append(f"--LabApp.default_url=/lab/tree/{chapters[0].as_posix()}")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # in a container
+        command.append("--allow-root")
+    try:
+        webbrowser.get()
+    except webbrowser.Error:
+        command.append("--no-browser")
+        print("No browser can be opened from here: copy the address with ?token= below into yours.")
+    os.execv(sys.executable, command)
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    from llmlab.doctor import report
+
+    return report()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""From logits to the next token: greedy choice, temperature, top-k, top-p.
+
+A sampler is any callable that takes the logits of the last position, [B, V], and returns one token
+id a row, [B]. `greedy` is one; a `Sampler` object is another; a function of your own will do.
+"""
+
+import math
+import secrets
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+SamplerFunction = Callable[[Tensor], Tensor]  # logits [B, V] -> token ids [B]
+
+
+def greedy(logits: Float[Tensor, "B V"]) -> Int[Tensor, "B"]:
+    """The most likely token of each row."""
+    return logits.argmax(dim=-1)  # [B]
+
+
+def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
+    """Set all but the k largest logits of each row to -inf (Fan et al. 2018, section 5.4).
+
+    Tokens that tie with the k-th stay, as in transformers.
+    """
+    kth_largest = logits.topk(min(k, logits.shape[-1])).values[:, -1:]  # [B, 1]
+    return logits.masked_fill(logits < kth_largest, -math.inf)
+
+
+def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
+    """Keep the fewest most likely tokens whose probabilities reach p; the other logits become -inf.
+
+    At least one token of each row stays. Source: Holtzman et al. 2020, section 3.1 (nucleus).
+    """
+    probabilities, order = logits.softmax(dim=-1).sort(dim=-1)  # least likely first
+    # A token may go while it and all less likely ones together are not needed to reach p. Summing
+    # from the small end keeps the tail's tiny probabilities from drowning in rounding.
+    drop_sorted = probabilities.cumsum(dim=-1) <= 1 - p
+    drop_sorted[:, -1] = False
+    drop = torch.zeros_like(drop_sorted).scatter(-1, order, drop_sorted)  # back in vocabulary order
+    return logits.masked_fill(drop, -math.inf)
+
+
+class Sampler:
+    """Draws the next token at random: temperature first, then top-k, then top-p.
+
+    Args:
+        temperature: logits are divided by it; below 1 sharpens, above 1 flattens. Greater than 0.
+        top_k: only the k most likely tokens may be drawn. None: no limit.
+        top_p: only the fewest most likely tokens whose probabilities reach it may be drawn; above
+            0, at most 1. None: no limit.
+        seed: None draws a fresh one; `sampler.seed` tells which.
+
+    Row r of a batch draws from a random stream of its own, seeded with `seed + r`. So what a row
+    draws depends on its logits, its place r and how often the sampler was called, but not on the
+    other rows. The streams go on from call to call: to repeat a run, make a new Sampler with the
+    same seed. They live on the CPU, so one seed gives the same draws on every device.
+
+    Raises:
+        ValueError, TypeError: for a value outside these ranges, saying which.
+    """
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+    ):
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise ValueError(
+                f"temperature must be a finite number above 0, got {temperature}; "
+                "for the most likely token every time use sampler=None (greedy)"
+            )
+        if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int)):
+            raise TypeError(f"top_k must be a whole number or None, got {top_k!r}")
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k must be at least 1 (None for no limit), got {top_k}")
+        if top_p is not None and not 0 < top_p <= 1:
+            raise ValueError(f"top_p must be in (0, 1] (None for no limit), got {top_p}")
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise TypeError(f"seed must be a whole number or None, got {seed!r}")
+        if seed is not None and not 0 <= seed < 2**63:
+            raise ValueError(f"seed must be in [0, 2**63), got {seed}")
+        self.temperature = temperature
+        self.top_k = top_k
+        self.top_p = top_p
+        self.seed = secrets.randbits(32) if seed is None else seed
+        self._streams: list[torch.Generator] = []
+
+    def probabilities(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        """What `__call__` draws from, fp32: each row sums to 1."""
+        logits = logits.float()
+        # Softmax ignores a shift; after this one no temperature, however small, can overflow.
+        logits = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature
+        if self.top_k is not None:
+            logits = keep_top_k(logits, self.top_k)
+        if self.top_p is not None:
+            logits = keep_top_p(logits, self.top_p)
+        return logits.softmax(dim=-1)
+
+    def __call__(self, logits: Float[Tensor, "B V"]) -> Int[Tensor, "B"]:
+        """Draw one token id a row."""
+        rows = self.probabilities(logits).cpu()
+        for row in range(len(self._streams), len(rows)):
+            self._streams.append(torch.Generator().manual_seed(self.seed + row))
+        drawn = [
+            torch.multinomial(row, num_samples=1, generator=stream)
+            for row, stream in zip(rows, self._streams, strict=False)
+        ]
+        return torch.cat(drawn).to(logits.device)  # [B]
+
+    def __repr__(self) -> str:
+        return (
+            f"Sampler(temperature={self.temperature}, top_k={self.top_k}, "
+            f"top_p={self.top_p}, seed={self.seed})"
+        )

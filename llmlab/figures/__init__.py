@@ -1,0 +1,51 @@
+"""Every static picture of the book, drawn by code.
+
+    python -m llmlab.figures                 # draws all of them into figures/
+    draw("05_attention_with_cache")          # one of them, in a notebook
+
+To add a figure:
+
+1. Write a function without arguments in `chapter_NN.py` that makes a `BookFigure` (its title is the
+   finding, its `alt` says what a reader who cannot see it misses), puts things on it with
+   `primitives` (cells, matrices, chips, arrows, a legend) or `figure.add_axes` (a chart), and
+   returns it. Take every number from the package; write none by hand.
+2. Enter it in `FIGURES` below, under the name of its file.
+3. `make figures`, look at the picture (also in grey), and keep the SVG: a test draws it again and
+   compares. A notebook shows it by `![alt text](../figures/NAME.svg)`, with the same alt text.
+
+Colours and sizes come from `style`; `use_book_style()` gives charts in notebooks the same look.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from llmlab.figures.page import BookFigure
+
+# The file's name without its ending -> the module and function that draw it. The modules are
+# imported when a figure is drawn, since Matplotlib takes its time.
+FIGURES = {
+    "00_pipeline": "chapter_00.pipeline",
+    "00_two_requests": "chapter_00.two_requests",
+    "05_attention_without_cache": "chapter_05.attention_without_cache",
+    "05_attention_with_cache": "chapter_05.attention_with_cache",
+    "05_projected_tokens": "chapter_05_cost.projected_tokens",
+    "05_cache_growth": "chapter_05_cost.cache_growth",
+    "05_cache_bytes": "chapter_05_cost.cache_bytes",
+}
+
+
+def draw(name: str) -> "BookFigure":
+    """Draws the figure of this name; in a notebook it shows itself.
+
+    Raises ValueError for a name that is not in `FIGURES`.
+    """
+    from llmlab.figures.style import use_book_style
+
+    if name not in FIGURES:
+        raise ValueError(f"there is no figure {name!r}; there are {', '.join(FIGURES)}")
+    module, function = FIGURES[name].split(".")
+    with use_book_style():
+        figure = getattr(import_module(f"{__name__}.{module}"), function)()
+    figure.name = f"figure-{name}"
+    return figure

@@ -1,0 +1,80 @@
+"""What a forward asks of its inputs, checked before anything is computed or written to a cache."""
+
+import torch
+from torch import Tensor
+
+from llmlab.cache.base import KVCache
+from llmlab.config import ModelConfig
+
+
+def check_forward_inputs(
+    config: ModelConfig,
+    ids: Tensor,
+    cache: KVCache | None,
+    position_ids: Tensor | None,
+    attention_mask: Tensor | None,
+) -> None:
+    """Raises ValueError (TypeError for the dtype of ids) that says what does not fit."""
+    _check_ids(config, ids)
+    past = 0
+    if cache is not None:
+        _check_cache(config, cache, *ids.shape)
+        past = cache.length
+    total = past + ids.shape[1]
+    if total > config.max_positions:
+        raise ValueError(
+            f"{total} positions ({past} cached and {ids.shape[1]} new) are more than this model's "
+            f"context of {config.max_positions}: give a shorter text"
+        )
+    wanted = [ids.shape[0], total]
+    if attention_mask is not None and list(attention_mask.shape) != wanted:
+        raise ValueError(
+            f"attention_mask must cover the cached and the new positions, {wanted}; "
+            f"got {list(attention_mask.shape)}"
+        )
+    if position_ids is not None:
+        _check_positions(config, ids, position_ids)
+
+
+def _check_ids(config: ModelConfig, ids: Tensor) -> None:
+    if ids.dim() != 2 or ids.numel() == 0:
+        raise ValueError(
+            "ids must be a tensor [batch, length] of at least one token; "
+            f"got the shape {list(ids.shape)}"
+        )
+    if ids.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"ids must be of dtype torch.long; got {ids.dtype}: convert with .long()")
+    lowest, highest = (int(bound) for bound in ids.aminmax())
+    if lowest < 0 or highest >= config.vocab_size:
+        raise ValueError(
+            f"ids must lie in 0 .. {config.vocab_size - 1}, this model's vocabulary; "
+            f"got {lowest} .. {highest}: is this the tokenizer of this model?"
+        )
+
+
+def _check_cache(config: ModelConfig, cache: KVCache, batch: int, count: int) -> None:
+    for what, got, wanted in (
+        ("layers", cache.layers, config.layers),
+        ("kv_heads", cache.kv_heads, config.kv_heads),
+        ("head_dim", cache.head_dim, config.head_dim),
+        ("batch_size", cache.batch_size, batch),
+    ):
+        if got is not None and got != wanted:
+            raise ValueError(
+                f"this cache does not fit: its {what} is {got}, {wanted} is needed; "
+                "make a cache from this model's config for this batch"
+            )
+    cache.check_room(count)
+
+
+def _check_positions(config: ModelConfig, ids: Tensor, position_ids: Tensor) -> None:
+    if position_ids.shape != ids.shape:
+        raise ValueError(
+            f"position_ids must have the shape of ids, {list(ids.shape)}; "
+            f"got {list(position_ids.shape)}"
+        )
+    lowest, highest = (int(bound) for bound in position_ids.aminmax())
+    if lowest < 0 or highest >= config.max_positions:
+        raise ValueError(
+            f"position_ids must lie in 0 .. {config.max_positions - 1}; got {lowest} .. {highest}"
+        )
