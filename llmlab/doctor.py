@@ -1,6 +1,5 @@
 """What this machine can do for the book, and how to get what is missing."""
 
-import os
 import platform
 import shutil
 import sys
@@ -115,12 +114,9 @@ def check_bert_vocabulary() -> Finding:
 
 
 def check_compiler() -> Finding:
-    compiler = (
-        os.environ.get("CXX")
-        or shutil.which("g++")
-        or shutil.which("clang++")
-        or shutil.which("c++")
-    )
+    from llmlab.decoding.compiled import find_cpp_compiler
+
+    compiler = find_cpp_compiler()
     if compiler:
         return Finding("C++ compiler", True, f"{compiler}, for generate(..., compile=True)")
     return Finding(

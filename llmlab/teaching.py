@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
+from unicodedata import combining, east_asian_width
 
 from torch import Tensor
 
@@ -53,5 +54,8 @@ def _number(value: object, digits: int) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns on the screen: a Chinese character takes two."""
-    return sum(2 if "\u2e80" <= character <= "\uffef" else 1 for character in text)
+    """Columns on the screen: a Chinese character or an emoji takes two, a combining accent none."""
+    return sum(
+        0 if combining(character) else 2 if east_asian_width(character) in "FW" else 1
+        for character in text
+    )

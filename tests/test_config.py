@@ -186,6 +186,7 @@ def test_qwen2():
     assert config.qkv_bias
     assert not config.output_bias
     assert config.sliding_window is None  # written down, but switched off
+    assert read(QWEN2_5_05B, max_window_layers=0).sliding_window is None
     windowed = read(QWEN2_5_05B, use_sliding_window=True, max_window_layers=20)
     assert [windowed.window(layer) for layer in (0, 19, 20, 23)] == [None, None, 32768, 32768]
     assert read(QWEN2_5_05B, use_sliding_window=True).sliding_window is None  # no layer left

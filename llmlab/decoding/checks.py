@@ -50,7 +50,8 @@ def choose_cache(
             dtype=weight.dtype,
             device=weight.device,
         )
-    raise ValueError(f'cache must be None, "static", "dynamic" or a KVCache object, got {cache!r}')
+    error = ValueError if isinstance(cache, str) else TypeError
+    raise error(f'cache must be None, "static", "dynamic" or a KVCache object, got {cache!r}')
 
 
 def check_choice(chosen: Tensor, logits: Float[Tensor, "B V"]) -> list[int]:

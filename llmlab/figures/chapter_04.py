@@ -29,7 +29,7 @@ SEGMENTS = (
     ("MLP", "MLP"),
 )
 
-# Published sizes: GPT-2 small (its config.json), Llama 3.1 8B (likewise; Dubey et al. 2024, table 3).
+# Published sizes: each model's config.json (for the Llama also Dubey et al. 2024, table 3).
 GPT2_SMALL = {
     "model_type": "gpt2",
     "vocab_size": 50257,
@@ -95,37 +95,38 @@ class Variant:
 
 def block() -> BookFigure:
     """The pre-norm block: two branches that read the residual stream and add to it."""
+    gpt2, llama = ModelConfig.from_hugging_face(GPT2_SMALL), embedded_config()
     variants = (
         Variant(
             "GPT-2 small",
-            ModelConfig.from_hugging_face(GPT2_SMALL),
+            gpt2,
             "token row + position row",
             "LayerNorm",
-            "12 heads",
+            f"{gpt2.heads} heads",
             "up, GELU, down",
         ),
         Variant(
             "a Llama: the embedded model",
-            embedded_config(),
+            llama,
             "token row",
             "RMSNorm",
-            "4 heads, 2 for K, V, RoPE",
+            f"{llama.heads} heads, {llama.kv_heads} for K, V, RoPE",
             "up × SiLU(gate), down",
         ),
     )
-    gpt2, llama = (variant.config for variant in variants)
     figure = BookFigure(
         height=376,
         title="A block reads the stream twice and adds to it twice; families differ in the parts",
         alt=(
-            "Two columns, GPT-2 on the left and a Llama on the right, drawn alike. A thick vertical "
-            "line is the residual stream: it starts as a row of the token table (GPT-2 adds a row "
-            f"of the position table). Inside a frame, the block, repeated {gpt2.layers} times in "
-            f"GPT-2 small and {llama.layers} times in the embedded Llama, the stream passes "
-            "straight through; twice a copy leaves it to the right, through a norm and then "
-            "attention or the MLP, and is added back. Under the block come the final norm and the "
-            "head, which give the logits. GPT-2 uses LayerNorm and a plain MLP with GELU, the Llama "
-            "RMSNorm, rotary positions and a gated MLP with SiLU. Each part shows its parameters."
+            "Two columns, GPT-2 on the left and a Llama on the right, drawn alike. A thick "
+            "vertical line is the residual stream: it starts as a row of the token table (GPT-2 "
+            "adds a row of the position table). Inside a frame, the block, repeated "
+            f"{gpt2.layers} times in GPT-2 small and {llama.layers} times in the embedded Llama, "
+            "the stream passes straight through; twice a copy leaves it to the right, through a "
+            "norm and then attention or the MLP, and is added back. Under the block come the "
+            "final norm and the head, which give the logits. GPT-2 uses LayerNorm and a plain MLP "
+            "with GELU, the Llama RMSNorm, rotary positions and a gated MLP with SiLU. Each part "
+            "shows how many parameters it has."
         ),
     )
     for column, variant in enumerate(variants):
@@ -235,11 +236,11 @@ def parameters() -> BookFigure:
         height=70 + 58 * len(models),
         title="The MLPs hold the largest share of the parameters, attention far less",
         alt=(
-            "Three bars of the same length, one a model, cut to scale into the shares of its parts. "
-            f"{'; '.join(words)}. Tables are those of tokens and positions, and the head where it is "
-            "one of its own. Attention is cut once more into W_query (Q), W_key (K), W_value "
-            "(V) and the output matrix (O); K and V are as wide as Q in GPT-2, narrower in the "
-            "Llamas, which have fewer key/value heads. Norms are too thin to be seen."
+            "Three bars of the same length, one a model, cut to scale into the shares of its "
+            f"parts. {'; '.join(words)}. Tables are those of tokens and positions, and the head "
+            "where it is one of its own. Attention is cut once more into W_query (Q), W_key (K), "
+            "W_value (V) and the output matrix (O); K and V are as wide as Q in GPT-2, narrower in "
+            "the Llamas, which have fewer key/value heads. Norms are too thin to be seen."
         ),
     )
     for row, (name, parts) in enumerate(counts.items()):

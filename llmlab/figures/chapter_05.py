@@ -10,8 +10,11 @@ from llmlab.figures import style
 from llmlab.figures.page import BookFigure, Points, write
 from llmlab.figures.primitives import Box, chip, legend, matrix, panel
 
-TOKENS = "遥遥领先"
-# One head of two numbers a token, small and whole so that a reader can follow with a pencil.
+# What is fed, one more at each step, and what each step gives.
+FED = ("<s>", "遥", "遥", "领")
+GIVEN = "遥遥领先"
+# One head of two numbers a token, small and whole so that a reader can follow with a pencil. The
+# two 遥 have different ones: their positions and the tokens before them have gone in.
 QUERY = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0], [2.0, 1.0]])  # [T, D]
 KEY = torch.tensor([[1.0, 1.0], [0.0, 1.0], [2.0, 0.0], [1.0, 2.0]])  # [S, D]
 VALUE = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 1.0], [2.0, 2.0]])  # [S, D]
@@ -46,13 +49,14 @@ def attention_at(step: int, *, cached: bool) -> AttentionIntermediates:
 def attention_without_cache() -> BookFigure:
     """Steps 1 to 4 of decoding 遥遥领先, everything fed back at every step."""
     figure = BookFigure(
-        height=372,
+        height=379,
         title="Without a cache, every step computes all earlier rows again",
         alt=(
             "Four rows, one a step, each with the matrices Q, K transposed, scores, weights, V and "
-            "output for the tokens so far. At step n all n rows are computed; the first n - 1 are "
-            "hatched, since the step before had the same numbers. Scores above the diagonal are "
-            "masked. The tokens projected are 1, 2, 3 and 4: 10 in all."
+            "output for the tokens fed so far: the start token, 遥, 遥, 领. The steps give 遥, 遥, "
+            "领 and 先. At step n all n rows are computed; the first n - 1 are hatched, since the "
+            "step before had the same numbers. Scores above the diagonal are masked. The tokens "
+            "projected are 1, 2, 3 and 4: 10 in all."
         ),
     )
     bottom = _steps(figure, cached=False)
@@ -68,13 +72,14 @@ def attention_without_cache() -> BookFigure:
 def attention_with_cache() -> BookFigure:
     """Steps 1 to 4 of decoding 遥遥领先, keys and values kept."""
     figure = BookFigure(
-        height=372,
+        height=379,
         title="With a cache, every step computes one row and reads K and V",
         alt=(
-            "The same four steps with a cache. Only the newest token is fed: Q, scores, weights "
-            "and output have one row. K and V of earlier tokens come from the cache, pale with an "
-            "outline; only their newest column and row are computed. Dashed frames show the rows "
-            "that are not needed. One token is projected at every step: 4 in all."
+            "The same four steps with a cache. Only the newest token is fed (the start token, 遥, "
+            "遥, 领): Q, scores, weights and output have one row. K and V of earlier tokens come "
+            "from the cache, pale with an outline; only their newest column and row are computed. "
+            "Dashed frames show the rows that are not needed. One token is projected at every "
+            "step: 4 in all."
         ),
     )
     bottom = _steps(figure, cached=True)
@@ -98,12 +103,13 @@ def _steps(figure: BookFigure, *, cached: bool) -> Points:
     write(figure, RIGHT, 42, "tokens", align="right", color=MUTED)
     write(figure, RIGHT, 55, "projected", align="right", color=MUTED)
     projected, y = 0, 82.0
-    for step in range(1, len(TOKENS) + 1):
+    for step in range(1, len(FED) + 1):
         rows = attention_at(step, cached=cached).output.shape[2]
         projected += rows
         _step(figure, y, step, cached=cached)
         write(figure, RIGHT, y + (step - 0.5) * CELL, str(rows), align="right", bold=True)
         y += max(step, 2) * CELL + 18
+    y += 7  # the last step has its label under it
     write(figure, RIGHT, y + 2, f"sum {projected}", align="right", bold=True)
     formulas = {
         "scores = Q Kᵀ": 10,
@@ -149,14 +155,13 @@ def _step_labels(figure: BookFigure, y: Points, step: int, first: int) -> None:
     """What the step is fed, the token that it gives, and whose column is whose."""
     newest_y = y + (step - 0.5) * CELL
     write(figure, style.MARGIN, newest_y, f"step {step}", bold=True)
-    if step < len(TOKENS):
-        write(figure, style.MARGIN, newest_y + 13, f"gives {TOKENS[step]}", color=MUTED)
+    write(figure, style.MARGIN, newest_y + 13, f"gives {GIVEN[step - 1]}", color=MUTED)
     for row in range(first, step):
-        box = Box(MATRICES["query"][0] - 22, y + row * CELL + 0.5, 17, CELL - 1)
-        chip(figure, box, TOKENS[row])
+        box = Box(MATRICES["query"][0] - 23, y + row * CELL + 0.5, 20, CELL - 1)
+        chip(figure, box, FED[row])
     for column in range(step):
         x = MATRICES["key"][0] + (column + 0.5) * CELL
-        write(figure, x, y - 7, TOKENS[column], align="center", color=MUTED)
+        write(figure, x, y - 7, FED[column], align="center", color=MUTED)
 
 
 def _new_or(old: str, index: int, step: int) -> str:

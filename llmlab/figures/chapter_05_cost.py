@@ -14,7 +14,7 @@ from llmlab.figures.primitives import Box, arrow, cell, chart, legend
 from llmlab.model import DecoderModel
 
 MUTED = style.LIGHT["muted"]
-TOKENS = "遥遥领先"
+TOKENS = ("<s>", "遥", "遥", "领")  # what is fed, one at a step
 SLOT = 18.0  # side of a slot of the cache
 STEP = 34.0  # from one step to the next
 # The smallest model that decodes: what is counted does not depend on its size or its weights.

@@ -137,8 +137,8 @@ def learn_merges(
     merge, in the order of learning. Of equally frequent pairs the one with the smaller ids is
     merged first. Learning stops early when every word is one token.
 
-    Two merges may spell the same token ("a" + "bc" and "ab" + "c"): they share its id, so there can
-    be more merges than new tokens. No merge spells a special token: text must never become one.
+    No two merges spell the same token, since the same letters are always joined in the same order.
+    No merge spells a special token, since text must never become one.
 
     Returns the vocabulary (token to id) and the merges, in order.
     """
@@ -147,7 +147,7 @@ def learn_merges(
     pairs = PairCounts(
         {tuple(vocabulary[symbol] for symbol in word): count for word, count in words.items()}
     )
-    merges: dict[tuple[str, str], None] = {}  # a set that keeps its order
+    merges: list[tuple[str, str]] = []
     # The bar shows only in a terminal, and only when learning takes more than two seconds.
     with tqdm(total=vocab_size - len(tokens), desc="BPE merges", delay=2, disable=None) as bar:
         while len(tokens) < vocab_size and (pair := pairs.most_frequent()) is not None:
@@ -155,10 +155,9 @@ def learn_merges(
             if left + right in special_tokens:
                 pairs.discard(pair)
                 continue
-            if left + right not in vocabulary:
-                vocabulary[left + right] = len(tokens)
-                tokens.append(left + right)
-                bar.update()
-            merges[left, right] = None
-            pairs.merge(pair, vocabulary[left + right])
-    return vocabulary, list(merges)
+            pairs.merge(pair, len(tokens))
+            vocabulary[left + right] = len(tokens)
+            tokens.append(left + right)
+            merges.append((left, right))
+            bar.update()
+    return vocabulary, merges

@@ -23,6 +23,7 @@ from llmlab.toyworld.small_talk import NO_SUCH_COUNTRY, THANKS, invented_country
 
 Turn = tuple[str, str]  # what the user says, what the assistant answers
 SPEECHES = ("english", "chinese")
+BY_CAPITAL = 0.2  # share of opening questions that name a capital, unless asked otherwise
 
 
 def is_held_out(wording: str, attribute: str, country: Country) -> bool:
@@ -43,17 +44,24 @@ def _countries(wording: str, attribute: str, *, held_out: bool) -> list[Country]
     return [c for c in COUNTRIES if is_held_out(wording, attribute, c) is held_out]
 
 
-def opening_turn(rng: random.Random, speech: str, topic: Topic, *, held_out: bool) -> Turn:
+def opening_turn(
+    rng: random.Random,
+    speech: str,
+    topic: Topic,
+    *,
+    held_out: bool,
+    by_capital: float = BY_CAPITAL,
+) -> Turn:
     """A question that stands on its own."""
     while True:
         # The kind first: otherwise the one with the most wordings would be asked most.
         attribute = rng.choice(ATTRIBUTES)
-        by_capital = rng.random() < 0.2
+        reversed_ = rng.random() < by_capital
         wordings = [
             w
             for w in OPENINGS
             if w.speech == speech
-            and (w.answer in REVERSED if by_capital else w.attribute == attribute)
+            and (w.answer in REVERSED if reversed_ else w.attribute == attribute)
         ]
         wording = rng.choice(wordings)
         attribute = wording.attribute
@@ -127,7 +135,9 @@ def follow_up_turn(
             return turn
 
 
-def training_turn(rng: random.Random, speech: str, topic: Topic) -> Turn:
+def training_turn(
+    rng: random.Random, speech: str, topic: Topic, *, by_capital: float = BY_CAPITAL
+) -> Turn:
     """Any turn that may stand in a training dialogue at this point."""
     kind = rng.random()
     if topic.attribute is not None and kind < 0.55:
@@ -138,7 +148,7 @@ def training_turn(rng: random.Random, speech: str, topic: Topic) -> Turn:
         return unknown_country_turn(rng, speech, topic)
     if topic.attribute is not None and kind < 0.75:
         return rng.choice(THANKS[speech])
-    return opening_turn(rng, speech, topic, held_out=False)
+    return opening_turn(rng, speech, topic, held_out=False, by_capital=by_capital)
 
 
 def typed(question: str, rng: random.Random) -> str:
@@ -152,12 +162,14 @@ def typed(question: str, rng: random.Random) -> str:
     return question
 
 
-def training_dialogue(rng: random.Random) -> tuple[Turn, ...]:
+def training_dialogue(rng: random.Random, *, by_capital: float = BY_CAPITAL) -> tuple[Turn, ...]:
     """One to eight turns in one language, now and then in both."""
     speech, mixed, topic = rng.choice(SPEECHES), rng.random() < 0.12, Topic()
     turns = []
     for _ in range(rng.choice((1, 1, 2, 2, 3, 3, 4, 5, 6, 8))):
-        question, answer = training_turn(rng, rng.choice(SPEECHES) if mixed else speech, topic)
+        question, answer = training_turn(
+            rng, rng.choice(SPEECHES) if mixed else speech, topic, by_capital=by_capital
+        )
         turns.append((typed(question, rng), answer))
     return tuple(turns)
 

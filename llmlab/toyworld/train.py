@@ -41,7 +41,11 @@ class TrainingPlan:
     tokens_per_step: int = 4096
     row_length: int = 256  # documents are packed into rows of this many tokens ...
     long_row_share: float = 0.2  # ... and of max_positions in the last fifth of the steps
+    refine_steps: int = 600  # after `steps`: more of the questions that turned out hardest
+    by_capital: float = 0.2  # share of opening questions that name a capital ("Where is Rome?") ...
+    refine_by_capital: float = 0.5  # ... and in the refining steps
     peak_learning_rate: float = 3e-3
+    refine_learning_rate: float = 8e-4
     warmup_steps: int = 100
     weight_decay: float = 0.1
     gradient_norm: float = 1.0
@@ -49,6 +53,10 @@ class TrainingPlan:
     vocabulary_documents: int = 40_000
     seed: int = 0
     checkpoint_every: int = 100
+
+    @property
+    def total_steps(self) -> int:
+        return self.steps + self.refine_steps
 
 
 def embedded_config(vocab_size: int, *, bos_id: int, eos_id: int) -> ModelConfig:
@@ -111,6 +119,7 @@ def training_rows(
 ) -> Int[Tensor, "B T"]:
     """The batch of one step: rows of whole documents, one after another, cut at `length` tokens."""
     rng = random.Random(f"{plan.seed}/{step}")
+    by_capital = plan.by_capital if step < plan.steps else plan.refine_by_capital
     rows = []
     for _ in range(max(1, plan.tokens_per_step // length)):
         row: list[int] = []
@@ -118,7 +127,7 @@ def training_rows(
             row += (
                 _repeated_ids(rng, tokenizer)
                 if rng.random() < 0.03
-                else training_document(rng).encode(tokenizer)
+                else training_document(rng, by_capital=by_capital).encode(tokenizer)
             )
         rows.append(row[:length])
     return torch.tensor(rows)
@@ -133,7 +142,9 @@ def _repeated_ids(rng: random.Random, tokenizer: BPETokenizer) -> list[int]:
 
 
 def learning_rate(step: int, plan: TrainingPlan) -> float:
-    """Linear warm-up, then half a cosine down to one twentieth of the peak."""
+    """Linear warm-up, half a cosine down to a twentieth of the peak, then a short line to zero."""
+    if step >= plan.steps:
+        return plan.refine_learning_rate * (plan.total_steps - step) / plan.refine_steps
     if step < plan.warmup_steps:
         return plan.peak_learning_rate * (step + 1) / plan.warmup_steps
     progress = (step - plan.warmup_steps) / max(1, plan.steps - plan.warmup_steps)
@@ -237,7 +248,11 @@ def train(
     first = checkpoint.load(model, optimizer)
 
     bar = tqdm(
-        range(first, plan.steps), initial=first, total=plan.steps, desc="training", unit="step"
+        range(first, plan.total_steps),
+        initial=first,
+        total=plan.total_steps,
+        desc="training",
+        unit="step",
     )
     for step in bar:
         for group in optimizer.param_groups:
@@ -252,7 +267,7 @@ def train(
         bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
         if on_step is not None:
             on_step(step, loss.item())
-        if (step + 1) % plan.checkpoint_every == 0 or step + 1 == plan.steps:
+        if (step + 1) % plan.checkpoint_every == 0 or step + 1 == plan.total_steps:
             checkpoint.save(step + 1, model, optimizer)
     return model.eval(), tokenizer
 

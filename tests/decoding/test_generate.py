@@ -238,7 +238,13 @@ def test_model_state_is_given_back(model):
     model.train()
     model.blocks[0].eval()
     before = [module.training for module in model.modules()]
+    during = []
+    handle = model.blocks[1].register_forward_pre_hook(
+        lambda block, _: during.append((block.training, torch.is_inference_mode_enabled()))
+    )
     generate(model, PROMPT, 2)
+    handle.remove()
+    assert during == [(False, True)] * 2
     assert [module.training for module in model.modules()] == before
     assert not torch.is_inference_mode_enabled()
     model.eval()

@@ -102,6 +102,13 @@ def test_a_row_does_not_depend_on_the_other_rows():
         assert drawn[2] == changed(mixed)[2]
 
 
+def test_equal_rows_draw_apart():
+    logits = random_logits(seed=3, rows=1).expand(3, -1)
+    sampler = Sampler(seed=1)
+    first, second, third = zip(*(sampler(logits).tolist() for _ in range(20)), strict=True)
+    assert len({first, second, third}) == 3
+
+
 def test_extreme_logits():
     logits = torch.tensor([[1e4, 0.0, -1e4], [-float("inf"), 0.0, -float("inf")]])
     for temperature in (1e-40, 1e-6, 1e6):

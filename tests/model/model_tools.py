@@ -53,7 +53,13 @@ CHECKPOINTS = {
         "hidden_act": "gelu",
     },
     "mistral-window": {"model_type": "mistral", **_SIZES, "sliding_window": 5},
-    "mistral-no-window": {"model_type": "mistral", **_SIZES, "sliding_window": None, "head_dim": 6},
+    "mistral-no-window-eleven-layers": {
+        "model_type": "mistral",
+        **_SIZES,
+        "sliding_window": None,
+        "head_dim": 6,
+        "num_hidden_layers": 11,
+    },
     "qwen2": {"model_type": "qwen2", **_SIZES, "tie_word_embeddings": True},
     "qwen2-window": {
         "model_type": "qwen2",

@@ -123,7 +123,7 @@ def test_dtypes(dtype, tmp_path):
     assert {parameter.dtype for parameter in ours.parameters()} == {dtype}
     wanted = logits_of(theirs)
     error = (ours(IDS).to(wanted.dtype) - wanted).abs().max() / wanted.abs().max()
-    assert error < {torch.float16: 5e-3, torch.bfloat16: 4e-2, torch.float64: 1e-5}[dtype]
+    assert error < {torch.float16: 1e-2, torch.bfloat16: 8e-2, torch.float64: 1e-5}[dtype]
     save_model(ours, tmp_path / "again")
     assert json.loads((tmp_path / "again/config.json").read_text())["dtype"] == str(dtype)[6:]
     assert torch.equal(load_model(tmp_path / "again", dtype=dtype)(IDS), ours(IDS))

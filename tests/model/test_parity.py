@@ -7,7 +7,10 @@ from model_tools import CHECKPOINTS, FAMILIES, VOCAB_SIZE, hugging_face_model, r
 from llmlab.cache import DynamicKVCache, StaticKVCache
 from llmlab.model import load_model
 
-TOLERANCE = {"atol": 1e-5, "rtol": 0}  # on logits of size 1 to 10, fp32
+# On fp32 logits of size 5. Another order of the same sums (chunks, padding, another attention)
+# costs more: between its own two ways of attention transformers differs by up to 3e-5 here.
+SAME_ORDER = {"atol": 1e-5, "rtol": 0}
+TOLERANCE = {"atol": 6e-5, "rtol": 0}
 
 
 @pytest.fixture(scope="module", params=CHECKPOINTS)
@@ -41,7 +44,7 @@ def test_logits(pair):
     ids = random_ids(2, 24)
     wanted = theirs(ids).logits
     assert wanted.abs().max() > 1  # there is something to get wrong
-    torch.testing.assert_close(ours(ids), wanted, **TOLERANCE)
+    torch.testing.assert_close(ours(ids), wanted, **SAME_ORDER)
 
 
 # Newer versions of transformers say `cache`; this keyword works in all of them.

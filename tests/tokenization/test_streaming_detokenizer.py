@@ -70,6 +70,12 @@ def test_wordpiece_puts_spaces_between_words(bert):
     assert pieces == ["un", "bel", "ie", "va", "bly", ",", " time", " flies", "!", ""]
 
 
+def test_a_skipped_token_does_not_begin_the_text(bert):
+    ids = bert.encode("time flies", add_special_tokens=True)
+    assert stream(bert, ids, skip_special_tokens=True) == ["", "time", " flies", "", ""]
+    assert stream(bert, ids) == ["[CLS]", " time", " flies", " [SEP]", ""]
+
+
 def test_after_a_flush_a_new_text_begins(bert, ours):
     detokenizer = StreamingDetokenizer(bert)
     ids = bert.encode("time flies")

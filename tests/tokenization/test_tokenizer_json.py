@@ -183,6 +183,11 @@ UNSUPPORTED = {
             {"type": "ByteLevel"}]},
         "MergedWithNext",
     ),
+    "odd space": (
+        {"pre_tokenizer__type": "Sequence", "pre_tokenizer__pretokenizers": [
+            {"type": "Digits"}, {"type": "ByteLevel", "add_prefix_space": True}]},
+        "add_prefix_space after another pre-tokenizer",
+    ),
     "broken pattern": (
         {"pre_tokenizer__type": "Sequence", "pre_tokenizer__pretokenizers": [
             {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": "("}},

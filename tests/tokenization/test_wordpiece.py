@@ -117,6 +117,10 @@ every_character = "".join(map(chr, [*range(0xD800), *range(0xE000, sys.maxunicod
 # Marks, signs, spaces and controls, of this year's Unicode; of letters and the unassigned, some.
 characters = regex.findall(r"[\p{M}\p{P}\p{S}\p{Z}\p{Cc}\p{Cf}]", every_character)
 characters += every_character[::64]
+# And both sides of every edge of the ranges of ideographs.
+edges = [0x3400, 0x4DBF, 0x4E00, 0x9FFF, 0xF900, 0xFAFF, 0x20000, 0x2A6DF, 0x2A700, 0x2B81F]
+edges += [0x2B920, 0x2CEAF, 0x2F800, 0x2FA1F]
+characters += [chr(edge + step) for edge in edges for step in (-1, 0, 1)]
 for start in range(0, len(characters), 50):
     text = " ".join(f"a{character}b" for character in characters[start : start + 50])
     found = ours.tokenize(text)
