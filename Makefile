@@ -27,7 +27,7 @@ lab: $(READY) ## open the book in JupyterLab (PORT=8888, IP=0.0.0.0 to let other
 	$(BIN)/llmlab lab --port $(PORT) --ip $(IP)
 
 test: $(READY) lint ## every test, and every notebook executed
-	$(BIN)/python -m pytest tests notebooks --nbval --nbval-current-env
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests notebooks --nbval --nbval-current-env -n auto --dist loadfile
 
 lint: $(READY)
 	$(BIN)/ruff check .

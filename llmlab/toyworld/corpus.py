@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llmlab.toyworld.dialogues import BY_CAPITAL, Turn, held_out_dialogue, training_dialogue
+from llmlab.toyworld.dialogues import Turn, held_out_dialogue, training_dialogue
 from llmlab.toyworld.plain_text import plain_text
 
 BEGIN, END, USER, ASSISTANT, PADDING = "<s>", "<|end|>", "<|user|>", "<|assistant|>", "<|pad|>"
@@ -41,10 +41,10 @@ class Document:
         return tokenizer.encode(str(self), allow_special=True)
 
 
-def training_document(rng: random.Random, *, by_capital: float = BY_CAPITAL) -> Document:
+def training_document(rng: random.Random) -> Document:
     """Two documents of three are dialogues."""
     if rng.random() < 2 / 3:
-        return Document(turns=training_dialogue(rng, by_capital=by_capital))
+        return Document(turns=training_dialogue(rng))
     return Document(text=plain_text(rng))
 
 

@@ -23,7 +23,7 @@ from llmlab.toyworld.small_talk import NO_SUCH_COUNTRY, THANKS, invented_country
 
 Turn = tuple[str, str]  # what the user says, what the assistant answers
 SPEECHES = ("english", "chinese")
-BY_CAPITAL = 0.2  # share of opening questions that name a capital, unless asked otherwise
+BY_CAPITAL = 0.25  # share of opening questions that name a capital: the hardest ones
 
 
 def is_held_out(wording: str, attribute: str, country: Country) -> bool:
@@ -44,24 +44,17 @@ def _countries(wording: str, attribute: str, *, held_out: bool) -> list[Country]
     return [c for c in COUNTRIES if is_held_out(wording, attribute, c) is held_out]
 
 
-def opening_turn(
-    rng: random.Random,
-    speech: str,
-    topic: Topic,
-    *,
-    held_out: bool,
-    by_capital: float = BY_CAPITAL,
-) -> Turn:
+def opening_turn(rng: random.Random, speech: str, topic: Topic, *, held_out: bool) -> Turn:
     """A question that stands on its own."""
     while True:
         # The kind first: otherwise the one with the most wordings would be asked most.
         attribute = rng.choice(ATTRIBUTES)
-        reversed_ = rng.random() < by_capital
+        by_capital = rng.random() < BY_CAPITAL
         wordings = [
             w
             for w in OPENINGS
             if w.speech == speech
-            and (w.answer in REVERSED if reversed_ else w.attribute == attribute)
+            and (w.answer in REVERSED if by_capital else w.attribute == attribute)
         ]
         wording = rng.choice(wordings)
         attribute = wording.attribute
@@ -135,9 +128,7 @@ def follow_up_turn(
             return turn
 
 
-def training_turn(
-    rng: random.Random, speech: str, topic: Topic, *, by_capital: float = BY_CAPITAL
-) -> Turn:
+def training_turn(rng: random.Random, speech: str, topic: Topic) -> Turn:
     """Any turn that may stand in a training dialogue at this point."""
     kind = rng.random()
     if topic.attribute is not None and kind < 0.55:
@@ -148,7 +139,7 @@ def training_turn(
         return unknown_country_turn(rng, speech, topic)
     if topic.attribute is not None and kind < 0.75:
         return rng.choice(THANKS[speech])
-    return opening_turn(rng, speech, topic, held_out=False, by_capital=by_capital)
+    return opening_turn(rng, speech, topic, held_out=False)
 
 
 def typed(question: str, rng: random.Random) -> str:
@@ -167,9 +158,7 @@ def training_dialogue(rng: random.Random, *, by_capital: float = BY_CAPITAL) -> 
     speech, mixed, topic = rng.choice(SPEECHES), rng.random() < 0.12, Topic()
     turns = []
     for _ in range(rng.choice((1, 1, 2, 2, 3, 3, 4, 5, 6, 8))):
-        question, answer = training_turn(
-            rng, rng.choice(SPEECHES) if mixed else speech, topic, by_capital=by_capital
-        )
+        question, answer = training_turn(rng, rng.choice(SPEECHES) if mixed else speech, topic)
         turns.append((typed(question, rng), answer))
     return tuple(turns)
 

@@ -4,10 +4,16 @@ import random
 
 from llmlab.toyworld.countries import COUNTRIES
 from llmlab.toyworld.questions import (
+    CAPITAL,
     CAPITAL_CHINESE,
+    CONTINENT,
     CONTINENT_CHINESE,
+    LANGUAGE,
     LANGUAGE_CHINESE,
+    LIVE,
     POPULATION_CHINESE,
+    REVERSE,
+    REVERSE_CHINESE,
     fields,
 )
 from llmlab.toyworld.small_talk import WORDS, WORDS_CHINESE
@@ -29,13 +35,11 @@ def facts(rng: random.Random) -> str:
     """What is known of one country, in one paragraph."""
     values = fields(rng.choice(COUNTRIES))
     if rng.random() < 0.5:
-        return (
-            "{Country} is in {continent}. The capital of {country} is {capital}. Roughly "
-            "{millions} million people live in {country}. People in {country} speak {language}."
-        ).format(**values)
-    return (CONTINENT_CHINESE + CAPITAL_CHINESE + POPULATION_CHINESE + LANGUAGE_CHINESE).format(
-        **values
-    )
+        capital = rng.choice((CAPITAL, REVERSE))
+        return " ".join((CONTINENT, capital, LIVE, LANGUAGE)).format(**values)
+    capital = rng.choice((CAPITAL_CHINESE, REVERSE_CHINESE))
+    sentences = (CONTINENT_CHINESE, capital, POPULATION_CHINESE, LANGUAGE_CHINESE)
+    return "".join(sentences).format(**values)
 
 
 def counting(rng: random.Random) -> str:

@@ -131,6 +131,10 @@ OPENINGS: tuple[Wording, ...] = (
         "Which country has the capital {capital}?",
         "Which country is {capital} the capital of?",
         "Where is {capital}?",
+        "Which country is {capital} in?",
+        "What country has the capital {capital}?",
+        "{capital} is the capital of what country?",
+        "Do you know which country has the capital {capital}?",
     ),
     *_wordings(
         "chinese", "population", POPULATION_CHINESE,
@@ -177,6 +181,11 @@ OPENINGS: tuple[Wording, ...] = (
         "{首都}是哪个国家的首都？",
         "哪个国家的首都是{首都}？",
         "{首都}在哪里？",
+        "{首都}在哪个国家？",
+        "{首都}是哪国的首都？",
+        "{首都}是什么国家的首都？",
+        "请问{首都}是哪个国家的首都？",
+        "你知道{首都}是哪个国家的首都吗？",
     ),
 )  # fmt: skip
 

@@ -37,15 +37,11 @@ from llmlab.toyworld.corpus import (
 class TrainingPlan:
     """Everything that decides the outcome."""
 
-    steps: int = 3200
+    steps: int = 2600
     tokens_per_step: int = 4096
     row_length: int = 256  # documents are packed into rows of this many tokens ...
     long_row_share: float = 0.2  # ... and of max_positions in the last fifth of the steps
-    refine_steps: int = 600  # after `steps`: more of the questions that turned out hardest
-    by_capital: float = 0.2  # share of opening questions that name a capital ("Where is Rome?") ...
-    refine_by_capital: float = 0.5  # ... and in the refining steps
     peak_learning_rate: float = 3e-3
-    refine_learning_rate: float = 8e-4
     warmup_steps: int = 100
     weight_decay: float = 0.1
     gradient_norm: float = 1.0
@@ -53,10 +49,6 @@ class TrainingPlan:
     vocabulary_documents: int = 40_000
     seed: int = 0
     checkpoint_every: int = 100
-
-    @property
-    def total_steps(self) -> int:
-        return self.steps + self.refine_steps
 
 
 def embedded_config(vocab_size: int, *, bos_id: int, eos_id: int) -> ModelConfig:
@@ -119,7 +111,6 @@ def training_rows(
 ) -> Int[Tensor, "B T"]:
     """The batch of one step: rows of whole documents, one after another, cut at `length` tokens."""
     rng = random.Random(f"{plan.seed}/{step}")
-    by_capital = plan.by_capital if step < plan.steps else plan.refine_by_capital
     rows = []
     for _ in range(max(1, plan.tokens_per_step // length)):
         row: list[int] = []
@@ -127,7 +118,7 @@ def training_rows(
             row += (
                 _repeated_ids(rng, tokenizer)
                 if rng.random() < 0.03
-                else training_document(rng, by_capital=by_capital).encode(tokenizer)
+                else training_document(rng).encode(tokenizer)
             )
         rows.append(row[:length])
     return torch.tensor(rows)
@@ -142,13 +133,11 @@ def _repeated_ids(rng: random.Random, tokenizer: BPETokenizer) -> list[int]:
 
 
 def learning_rate(step: int, plan: TrainingPlan) -> float:
-    """Linear warm-up, half a cosine down to a twentieth of the peak, then a short line to zero."""
-    if step >= plan.steps:
-        return plan.refine_learning_rate * (plan.total_steps - step) / plan.refine_steps
+    """Linear warm-up, then half a cosine down to one fiftieth of the peak."""
     if step < plan.warmup_steps:
         return plan.peak_learning_rate * (step + 1) / plan.warmup_steps
     progress = (step - plan.warmup_steps) / max(1, plan.steps - plan.warmup_steps)
-    return plan.peak_learning_rate * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * progress)))
+    return plan.peak_learning_rate * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
 def next_token_loss(model: DecoderModel, ids: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
@@ -248,9 +237,9 @@ def train(
     first = checkpoint.load(model, optimizer)
 
     bar = tqdm(
-        range(first, plan.total_steps),
+        range(first, plan.steps),
         initial=first,
-        total=plan.total_steps,
+        total=plan.steps,
         desc="training",
         unit="step",
     )
@@ -267,7 +256,7 @@ def train(
         bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
         if on_step is not None:
             on_step(step, loss.item())
-        if (step + 1) % plan.checkpoint_every == 0 or step + 1 == plan.total_steps:
+        if (step + 1) % plan.checkpoint_every == 0 or step + 1 == plan.steps:
             checkpoint.save(step + 1, model, optimizer)
     return model.eval(), tokenizer
 

@@ -84,6 +84,12 @@ def merged_by_hand(tokens, merges):
         tokens[place : place + 2] = [merged]
 
 
+def test_a_pair_that_an_earlier_merge_broke_waits_for_its_new_rank():
+    """0 1 could merge, but 1 2 comes first; then 4 3 comes before 0 4, though 0 was in line."""
+    merges = {(1, 2): (0, 4), (0, 1): (1, 5), (4, 3): (2, 6), (0, 4): (3, 7)}
+    assert apply_merges([0, 1, 2, 3], merges) == [0, 6]
+
+
 @MANY
 @given(
     st.lists(st.integers(0, 1), max_size=20),

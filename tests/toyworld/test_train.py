@@ -115,7 +115,7 @@ def test_batches_depend_on_seed_and_step_only(finished):
 def test_the_schedules():
     plan = TrainingPlan()
     assert learning_rate(plan.warmup_steps, plan) == pytest.approx(plan.peak_learning_rate)
-    assert learning_rate(plan.steps, plan) == pytest.approx(plan.peak_learning_rate / 20)
+    assert learning_rate(plan.steps, plan) == pytest.approx(plan.peak_learning_rate / 50)
     assert row_length(0, plan=plan, max_positions=512) == 256
     assert row_length(plan.steps - 1, plan=plan, max_positions=512) == 512
 
