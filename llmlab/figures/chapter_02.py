@@ -95,7 +95,7 @@ def sinusoidal() -> BookFigure:
             "positions have the same numbers."
         ),
     )
-    step = 13.5
+    step = 13.0
     area = Box(62, 58, POSITIONS * step, 62)
     axes = chart(figure, area, x_label="", y_label="three of the columns")
     for row, (column, look) in enumerate(((0, "-"), (4, "--"), (8, ":"))):

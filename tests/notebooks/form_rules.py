@@ -13,7 +13,9 @@ CLAIM = re.compile(r"""^[*_]*["“].{8,}?["”]""", re.MULTILINE)
 EXERCISE = re.compile(r"^\**(\d+)\.", re.MULTILINE)
 TIME_TO_READ = re.compile(r"\babout (an hour|half an hour|\d+ minutes)\b")
 # Words of a cell whose output may change with the time or the machine.
-VARIES = re.compile(r"time|second|thread|version|device|hardware|random|memory", re.IGNORECASE)
+VARIES = re.compile(
+    r"time|second|thread|version|device|hardware|random|memory|float16", re.IGNORECASE
+)
 
 
 def opening(chapter: Chapter) -> list[str]:

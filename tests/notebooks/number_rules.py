@@ -37,7 +37,7 @@ FACTS = BOOK / "FACTS.md"
 
 
 def orphan_numbers(chapter: Chapter) -> list[str]:
-    """The rule above."""
+    """A number with a unit is printed by a cell or cited in FACTS.md (the rule is above)."""
     known = {
         digits(number) for cell in chapter.code for number in NUMBER.findall(cell.printed)
     } | cited_numbers()
