@@ -1,10 +1,16 @@
 """Documents of the toy world, as text and as token ids."""
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llmlab.toyworld.dialogues import Turn, held_out_dialogue, training_dialogue
+from llmlab.toyworld.dialogues import (
+    Turn,
+    held_out_dialogue,
+    held_out_openings,
+    training_dialogue,
+)
 from llmlab.toyworld.plain_text import plain_text
 
 BEGIN, END, USER, ASSISTANT, PADDING = "<s>", "<|end|>", "<|user|>", "<|assistant|>", "<|pad|>"
@@ -55,17 +61,25 @@ def training_documents(seed: int = 0) -> Iterator[Document]:
         yield training_document(rng)
 
 
-def held_out_dialogues(speech: str, count: int, *, turns: int = 1, seed: int = 0) -> list[Document]:
+def held_out_dialogues(
+    speech: str, count: int | None = None, *, turns: int = 1, seed: int = 0
+) -> list[Document]:
     """Dialogues whose every combination of wording and country is absent from training.
+
+    They begin with the held-out questions that stand on their own, in a random order; no opening
+    comes a second time before all have had their turn.
 
     Args:
         speech: "english" or "chinese".
-        count: how many.
+        count: how many; None: one for each opening.
         turns: questions in each; those after the first are follow-ups that need the earlier ones.
     """
     if speech not in ("english", "chinese"):
         raise ValueError(f"speech is 'english' or 'chinese', not {speech!r}")
-    if count < 1 or turns < 1:
+    if turns < 1 or (count is not None and count < 1):
         raise ValueError(f"count and turns must be at least 1, not {count} and {turns}")
     rng = random.Random(seed)
-    return [Document(turns=held_out_dialogue(rng, speech, turns=turns)) for _ in range(count)]
+    openings = held_out_openings(speech)
+    rng.shuffle(openings)
+    chosen = itertools.islice(itertools.cycle(openings), count or len(openings))
+    return [Document(turns=held_out_dialogue(rng, speech, o, turns=turns)) for o in chosen]

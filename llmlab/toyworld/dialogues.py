@@ -17,6 +17,7 @@ from llmlab.toyworld.questions import (
     REVERSED,
     SAME_ATTRIBUTE,
     SAME_COUNTRY,
+    Wording,
     fields,
 )
 from llmlab.toyworld.small_talk import NO_SUCH_COUNTRY, THANKS, invented_country, small_turn
@@ -44,8 +45,8 @@ def _countries(wording: str, attribute: str, *, held_out: bool) -> list[Country]
     return [c for c in COUNTRIES if is_held_out(wording, attribute, c) is held_out]
 
 
-def opening_turn(rng: random.Random, speech: str, topic: Topic, *, held_out: bool) -> Turn:
-    """A question that stands on its own."""
+def opening_turn(rng: random.Random, speech: str, topic: Topic) -> Turn:
+    """A question of training that stands on its own."""
     while True:
         # The kind first: otherwise the one with the most wordings would be asked most.
         attribute = rng.choice(ATTRIBUTES)
@@ -57,11 +58,20 @@ def opening_turn(rng: random.Random, speech: str, topic: Topic, *, held_out: boo
             and (w.answer in REVERSED if by_capital else w.attribute == attribute)
         ]
         wording = rng.choice(wordings)
-        attribute = wording.attribute
-        countries = _countries(wording.question, attribute, held_out=held_out)
+        countries = _countries(wording.question, wording.attribute, held_out=False)
         if countries:
-            topic.attribute, topic.country = attribute, rng.choice(countries)
+            topic.attribute, topic.country = wording.attribute, rng.choice(countries)
             return wording.ask(topic.country)
+
+
+def held_out_openings(speech: str) -> list[tuple[Wording, Country]]:
+    """Every held-out question that stands on its own, each once."""
+    return [
+        (wording, country)
+        for wording in OPENINGS
+        if wording.speech == speech
+        for country in _countries(wording.question, wording.attribute, held_out=True)
+    ]
 
 
 def same_attribute_turn(
@@ -139,7 +149,7 @@ def training_turn(rng: random.Random, speech: str, topic: Topic) -> Turn:
         return unknown_country_turn(rng, speech, topic)
     if topic.attribute is not None and kind < 0.75:
         return rng.choice(THANKS[speech])
-    return opening_turn(rng, speech, topic, held_out=False)
+    return opening_turn(rng, speech, topic)
 
 
 def typed(question: str, rng: random.Random) -> str:
@@ -163,10 +173,13 @@ def training_dialogue(rng: random.Random, *, by_capital: float = BY_CAPITAL) -> 
     return tuple(turns)
 
 
-def held_out_dialogue(rng: random.Random, speech: str, *, turns: int) -> tuple[Turn, ...]:
-    """A dialogue of which every question is held out."""
-    topic = Topic()
-    dialogue = [opening_turn(rng, speech, topic, held_out=True)]
+def held_out_dialogue(
+    rng: random.Random, speech: str, opening: tuple[Wording, Country], *, turns: int
+) -> tuple[Turn, ...]:
+    """A dialogue of which every question is held out, beginning with a given one."""
+    wording, country = opening
+    topic = Topic(wording.attribute, country)
+    dialogue = [wording.ask(country)]
     for _ in range(turns - 1):
         dialogue.append(follow_up_turn(rng, speech, topic, held_out=True))
     return tuple(dialogue)

@@ -61,7 +61,7 @@ def measure_accuracy(
     *,
     speech: str,
     turns: int,
-    count: int,
+    count: int | None = None,
     seed: int = 0,
 ) -> Accuracy:
     """Exact answers to held-out dialogues.
@@ -70,7 +70,7 @@ def measure_accuracy(
         speech: "english" or "chinese".
         turns: 1 counts the answers to single questions; more counts the follow-ups only, that is
             every answer after the first.
-        count: dialogues.
+        count: dialogues; None: one for each held-out question that stands on its own.
     """
     documents = held_out_dialogues(speech, count, turns=turns, seed=seed)
     counted = range(turns) if turns == 1 else range(1, turns)

@@ -120,9 +120,19 @@ def _imports(chapter: Chapter) -> dict[str, object]:
     for cell in chapter.code:
         for node in ast.walk(ast.parse(re.sub(r"(?m)^\s*[%!].*$", "", cell.source))):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("llmlab"):
-                module = importlib.import_module(node.module)
-                names |= {a.asname or a.name: getattr(module, a.name) for a in node.names}
+                for alias in node.names:
+                    names[alias.asname or alias.name] = _imported(node.module, alias.name)
     return names
+
+
+def _imported(module: str, name: str) -> object:
+    """What `from module import name` gives: something in the module, or a module of its own."""
+    found = importlib.import_module(module)
+    return (
+        getattr(found, name)
+        if hasattr(found, name)
+        else importlib.import_module(f"{module}.{name}")
+    )
 
 
 def works_offline(chapter: Chapter) -> list[str]:

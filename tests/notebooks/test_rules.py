@@ -274,6 +274,7 @@ ALSO_GOOD = [
     ("exercises", "1. One.", "**1. One.**"),
     ("orphan_numbers", "2 bytes a", "3.35 TB/s a"),
     ("orphan_numbers", "1,024 tokens a", "1024 tokens a"),
+    ("package_source_is_current", "import math", "import math\nfrom llmlab.figures import page"),
     ("few_digits", "3.14", "0.00001234"),
     ("few_digits", "--- out\n3.14", "--- out\n5.12.25"),
     ("works_offline", "print(round", 'from_pretrained("./folder")\nprint(round'),

@@ -45,6 +45,7 @@ def execute(notebook: Path, scratch: Path, *, threads: int) -> Execution:
     environment = {
         **os.environ,
         **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), count),
+        "OMP_WAIT_POLICY": "PASSIVE",  # waiting threads leave the processor to others
         "PYTHONPATH": os.pathsep.join([str(GUARD), str(ROOT)]),
         "NETWORK_ATTEMPTS": str(attempts),
         "HF_HUB_OFFLINE": "1",

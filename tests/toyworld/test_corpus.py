@@ -142,6 +142,12 @@ def test_a_document_encodes_as_its_chat_template(documents):
     assert dialogue.encode(tokenizer) == by_template
 
 
+def test_every_held_out_question_is_asked_once():
+    for speech in ("english", "chinese"):
+        documents = held_out_dialogues(speech)
+        assert len({d.turns[0][0] for d in documents}) == len(documents) > 150
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="english"):
         held_out_dialogues("french", 1)

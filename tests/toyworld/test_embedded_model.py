@@ -54,10 +54,12 @@ def test_the_conversation_of_the_book(model, tokenizer):
 
 
 @pytest.mark.parametrize("speech", ["english", "chinese"])
-@pytest.mark.parametrize(("turns", "required"), [(1, 0.97), (3, 0.95)])
-def test_held_out_accuracy(model, tokenizer, speech, turns, required):
-    """Another draw than the card's: these dialogues were never used to choose anything."""
-    accuracy = measure_accuracy(model, tokenizer, speech=speech, turns=turns, count=200, seed=2026)
+@pytest.mark.parametrize(("turns", "count", "required"), [(1, None, 0.97), (3, 200, 0.95)])
+def test_held_out_accuracy(model, tokenizer, speech, turns, count, required):
+    """Every held-out question once; follow-ups from another draw than the card's."""
+    accuracy = measure_accuracy(
+        model, tokenizer, speech=speech, turns=turns, count=count, seed=2026
+    )
     assert accuracy.share >= required, f"{accuracy}: {accuracy.wrong[:5]}"
 
 
@@ -66,7 +68,7 @@ def test_the_card_reports_at_least_what_is_promised():
     rows = re.findall(r"\| (English|Chinese) \| (one question|follow-ups) \| (\d+) of (\d+) ", card)
     assert len(rows) == 4
     for _, asked, right, total in rows:
-        assert int(total) >= 1000
+        assert int(total) >= (150 if asked == "one question" else 1000)
         assert int(right) / int(total) >= (0.97 if asked == "one question" else 0.95)
 
 
