@@ -41,7 +41,7 @@ figures: $(READY) ## draw every figure of the book into figures/
 	$(BIN)/python -m llmlab.figures
 
 notebooks: $(READY) ## execute the notebooks and store their outputs
-	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False --ExecutePreprocessor.coalesce_streams=True notebooks/[0-9]*.ipynb
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.record_timing=False --coalesce-streams notebooks/[0-9]*.ipynb
 
 html: $(READY) ## the book as web pages, in html/notebooks/
 	$(BIN)/jupyter nbconvert --log-level WARN --to html --output-dir html/notebooks notebooks/[0-9]*.ipynb
