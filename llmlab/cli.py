@@ -178,6 +178,7 @@ def run_generate(options: argparse.Namespace) -> None:
     from llmlab.decoding import generate
     from llmlab.tokenization import StreamingDetokenizer
 
+    sampler = _sampler(options)
     model, tokenizer = _load(options)
     ids = tokenizer.encode(options.prompt, add_special_tokens=True)
     streaming = StreamingDetokenizer(tokenizer)
@@ -187,7 +188,7 @@ def run_generate(options: argparse.Namespace) -> None:
         ids,
         options.max_new_tokens,
         cache=None if options.cache == "none" else options.cache,
-        sampler=_sampler(options),
+        sampler=sampler,
         stop_ids=model.config.eos_ids,
         on_token=lambda token_id: _write(streaming.push(token_id)),
     )
@@ -208,6 +209,7 @@ def run_chat(options: argparse.Namespace) -> None:
     from llmlab.decoding import Chat
 
     model, tokenizer = _load(options)
+    tokenizer.apply_chat_template([{"role": "user", "content": "?"}])  # no template: say so now
     chat = Chat(model, tokenizer, sampler=_sampler(options), max_new_tokens=options.max_new_tokens)
     interactive = sys.stdin.isatty()
     if interactive:
@@ -252,6 +254,7 @@ def run_train(options: argparse.Namespace) -> None:
     from llmlab.toyworld.train import TrainingPlan, train
 
     plan = TrainingPlan() if options.steps is None else replace(TrainingPlan(), steps=options.steps)
+    options.output.mkdir(parents=True, exist_ok=True)  # a bad place is told before the work
     model, tokenizer = train(options.run_folder, plan=plan)
     export(model, tokenizer, options.output, plan=plan)
     print(f"the model is in {options.output}")

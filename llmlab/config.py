@@ -258,7 +258,7 @@ def _gpt2_values(settings: Mapping[str, Any]) -> dict[str, Any]:
         "qkv_bias": True,
         "output_bias": True,
         "mlp_bias": True,
-        "tied_embeddings": settings.get("tie_word_embeddings", True),
+        "tied_embeddings": _flag(settings, "tie_word_embeddings", default=True),
         **_special_ids(settings),
     }
 
@@ -291,9 +291,18 @@ def _rotary_family_values(settings: Mapping[str, Any]) -> dict[str, Any]:
         "output_bias": attention_bias,
         "mlp_bias": family == "llama" and bool(settings.get("mlp_bias")),
         "query_key_norm": family == "qwen3",
-        "tied_embeddings": settings.get("tie_word_embeddings", False),
+        "tied_embeddings": _flag(settings, "tie_word_embeddings", default=False),
         **_special_ids(settings),
     }
+
+
+def _flag(settings: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    value = settings.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise ValueError(f"{key} must be true or false, got {value!r}")
+    return value
 
 
 def _require_divides(hidden_size: int, heads: int) -> None:

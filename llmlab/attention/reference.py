@@ -87,6 +87,8 @@ def check_attention_inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None)
                 f"{name} must have 4 dimensions, [batch, heads, length, head_dim]; "
                 f"got {list(tensor.shape)}"
             )
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} must hold floating-point numbers; got {tensor.dtype}")
     if not q.dtype == k.dtype == v.dtype:
         raise TypeError(
             f"q, k and v must have one dtype; got {q.dtype}, {k.dtype}, {v.dtype}: "

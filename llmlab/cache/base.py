@@ -1,5 +1,6 @@
 """What every key/value cache does, whatever way it stores: the model knows only this."""
 
+import operator
 from abc import ABC, abstractmethod
 
 import torch
@@ -61,6 +62,7 @@ class KVCache(ABC):
 
     def advance(self, count: int) -> None:
         """Commits `count` positions that every layer has written."""
+        count = operator.index(count)  # a whole number, or a TypeError with nothing changed
         if count < 0:
             raise ValueError(f"cannot advance by {count}; to drop positions, use truncate")
         self.check_room(count)
@@ -68,6 +70,7 @@ class KVCache(ABC):
 
     def truncate(self, length: int) -> None:
         """Keeps the first `length` positions and forgets the rest."""
+        length = operator.index(length)
         if not 0 <= length <= self._length:
             raise ValueError(
                 f"cannot truncate to {length} positions: the cache holds {self._length}"

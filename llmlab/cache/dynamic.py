@@ -14,7 +14,7 @@ class DynamicKVCache(KVCache):
     It needs no guess of the final length, and pays for that: step n copies the n - 1 positions that
     were there already, so the bytes copied over a whole run grow with the square of its length.
 
-    `batch_size`, `dtype` and `device` are None until the first update decides them, and again after
+    `batch_size`, `dtype` and `device` are None until the first forward decides them, and after
     `reset()`. What is stored is detached from autograd: a cache serves inference, not training.
     """
 
@@ -30,7 +30,6 @@ class DynamicKVCache(KVCache):
         if layer == 0 and self.length == 0:
             self.reset()  # of what a failed first forward decided
         self.check_update(layer, key, value)
-        self.batch_size, self.dtype, self.device = key.shape[0], key.dtype, key.device
         self._keys[layer] = self._appended(self._keys[layer], key.detach())
         self._values[layer] = self._appended(self._values[layer], value.detach())
         return self._keys[layer], self._values[layer]
@@ -42,10 +41,17 @@ class DynamicKVCache(KVCache):
         old = [] if stored is None else [stored[:, :, : self.length]]
         return torch.cat([*old, new], dim=2)  # [B, Hkv, length + T, D]
 
+    def advance(self, count: int) -> None:
+        """Commit `count` positions; the first ones decide batch size, dtype and device."""
+        super().advance(count)
+        key = self._keys[0]
+        if key is not None:
+            self.batch_size, self.dtype, self.device = key.shape[0], key.dtype, key.device
+
     def truncate(self, length: int) -> None:
         """Keep the first `length` positions, and give the memory of the others back."""
         super().truncate(length)
-        if length == 0:
+        if self.length == 0:
             self._keys = [None] * self.layers
             self._values = [None] * self.layers
             self.batch_size = self.dtype = self.device = None

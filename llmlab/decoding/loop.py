@@ -74,6 +74,8 @@ def generate(
     check_ids([read_whole_number(pad_id, "pad_id")], model.config.vocab_size, "pad_id")
     if sampler is not None and not callable(sampler):
         raise TypeError(f"sampler must be a function of the logits or a Sampler, got {sampler!r}")
+    if on_token is not None and not callable(on_token):
+        raise TypeError(f"on_token must be a function of the new token, got {on_token!r}")
     if compile and cache is None:
         raise ValueError('compile=True needs a cache ("static"): without one no step has one token')
     kv_cache = choose_cache(cache, model, prompts, max_new_tokens)
@@ -113,6 +115,8 @@ def _step(
     rows, input_length = fed.shape
     start = time.perf_counter()
     logits = forward(fed, cache=cache, attention_mask=mask)[:, -1]  # [B, V]
+    if logits.amax().isnan():
+        raise ValueError("the model's logits are NaN: damaged weights, or an overflow in 16 bits")
     chosen = check_choice(sampler(logits), logits)  # as numbers, so a GPU is done by now
     step = Step(
         input_length=input_length,

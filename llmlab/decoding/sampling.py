@@ -95,7 +95,9 @@ class Sampler:
         """What `__call__` draws from, fp32: each row sums to 1."""
         logits = logits.float()
         # Softmax ignores a shift; after this one no temperature, however small, can overflow.
-        logits = (logits - logits.amax(dim=-1, keepdim=True)) / self.temperature
+        # One that fp32 would round to zero counts as the smallest that it would not.
+        temperature = max(self.temperature, torch.finfo(torch.float32).tiny)
+        logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature
         if self.top_k is not None:
             logits = keep_top_k(logits, self.top_k)
         if self.top_p is not None:

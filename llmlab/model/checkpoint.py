@@ -19,6 +19,7 @@ from llmlab.model.weight_names import (
 )
 
 SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+TABLE_WEIGHTS = ("embed_tokens.weight", "wte.weight")  # the token table, by family
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 FLOAT_DTYPES = ("F16", "BF16", "F32", "F64")  # as safetensors names them
 
@@ -66,16 +67,18 @@ def load_model(
 def save_model(model: DecoderModel, folder: str | Path, *, tokenizer: Any = None) -> Path:
     """Writes a folder that `load_model` and transformers' `AutoModelForCausalLM` both read.
 
-    `tokenizer`, where given, saves itself as `tokenizer.json` beside the weights.
+    `tokenizer`, where given, saves itself beside the weights (`save_pretrained`).
 
     Raises ValueError where the model's family cannot express its config; nothing is written then.
     """
     from safetensors.torch import save_file
 
+    if tokenizer is not None and not hasattr(tokenizer, "save_pretrained"):
+        raise TypeError(f"a {type(tokenizer).__name__} cannot save itself: give a BPETokenizer")
     settings = model.config.to_hugging_face()
     parameter = next(model.parameters())
     settings["dtype"] = str(parameter.dtype).removeprefix("torch.")
-    folder = Path(folder)
+    folder = Path(folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     # Views of one parameter share memory, which safetensors refuses: every tensor gets its own.
     tensors = {
@@ -83,9 +86,10 @@ def save_model(model: DecoderModel, folder: str | Path, *, tokenizer: Any = None
         for name, view in hugging_face_views(model).items()
     }
     save_file(tensors, folder / SINGLE_FILE, metadata={"format": "pt"})
+    (folder / SINGLE_FILE).chmod(0o644)  # safetensors lets nobody else read it
     (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     if tokenizer is not None:
-        tokenizer.save(folder / "tokenizer.json")
+        tokenizer.save_pretrained(folder)
     return folder
 
 
@@ -146,9 +150,29 @@ def _read_headers(files: list[Path], config: ModelConfig) -> dict[str, StoredTen
         for tensor in stored
         if not STORED_BUFFERS.search(tensor.name)
     }
-    if config.tied_embeddings:
-        weights.pop(HEAD_WEIGHT, None)  # some files store the tied table twice
+    if config.tied_embeddings and HEAD_WEIGHT in weights:
+        _check_tied_head(weights.pop(HEAD_WEIGHT), weights)
     return weights
+
+
+def _check_tied_head(head: StoredTensor, weights: dict[str, StoredTensor]) -> None:
+    """Some files store the tied table twice; a head that differs from the table is another model.
+
+    Raises ValueError for such a head.
+    """
+    from safetensors import safe_open
+
+    tables = [tensor for name, tensor in weights.items() if name.endswith(TABLE_WEIGHTS)]
+    if len(tables) != 1 or tables[0].shape != head.shape:
+        return  # what is missing or misshapen is told later, with all the rest
+    with safe_open(head.file, framework="pt") as heads, safe_open(tables[0].file, "pt") as file:
+        same = torch.equal(heads.get_tensor(head.name), file.get_tensor(tables[0].name))
+    if not same:
+        raise ValueError(
+            "config.json says that the head is the token table (tie_word_embeddings), but "
+            f"{head.file} holds another {head.name}: set tie_word_embeddings to false, or "
+            "remove that tensor"
+        )
 
 
 def _check_tensors(folder: Path, stored: dict[str, StoredTensor], model: DecoderModel) -> None:

@@ -75,6 +75,12 @@ def _check_positions(config: ModelConfig, ids: Tensor, position_ids: Tensor) -> 
             f"position_ids must have the shape of ids, {list(ids.shape)}; "
             f"got {list(position_ids.shape)}"
         )
+    if position_ids.dtype not in (torch.int64, torch.int32):
+        raise TypeError(
+            f"position_ids must be whole numbers (torch.long); got {position_ids.dtype}"
+        )
+    if torch.compiler.is_compiling():
+        return
     lowest, highest = (int(bound) for bound in position_ids.aminmax())
     if lowest < 0 or highest >= config.max_positions:
         raise ValueError(

@@ -81,7 +81,8 @@ def test_heavy_libraries_are_imported_where_they_are_used():
 
 def test_import_costs_little_more_than_torch():
     """Counted, not timed: how many modules come on top of torch's own."""
-    code = "import torch, sys; n = len(sys.modules)\nimport llmlab, llmlab.model, llmlab.decoding\nprint(n, len(sys.modules))"
+    code = "import torch, sys; n = len(sys.modules)\nimport llmlab, llmlab.model, llmlab.decoding\n"
+    code += "print(n, len(sys.modules))"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
