@@ -32,7 +32,8 @@ def pipeline() -> BookFigure:
     """What happens to a prompt until it is longer by one token: the embedded model's own tokens."""
     tokenizer, model = load_tokenizer(), load_model()
     ids = tokenizer.encode(PROMPT)
-    next_token = tokenizer.decode(generate(model, ids, 1).ids).strip()
+    # The model was trained on texts that begin with the begin token; the picture leaves it out.
+    next_token = tokenizer.decode(generate(model, [tokenizer.bos_id, *ids], 1).ids).strip()
     bottom = TOP + (len(ids) + 1) * ROW  # below the row of the token that is fed back
     figure = BookFigure(
         height=bottom + 58,
