@@ -125,8 +125,8 @@ def block() -> BookFigure:
             "the stream passes straight through; twice a copy leaves it to the right, through a "
             "norm and then attention or the MLP, and is added back. Under the block come the "
             "final norm and the head, which give the logits. GPT-2 uses LayerNorm and a plain MLP "
-            "with GELU, the Llama RMSNorm, rotary positions and a gated MLP with SiLU. Attention and "
-            "MLP show how many parameters they have."
+            "with GELU, the Llama RMSNorm, rotary positions and a gated MLP with SiLU. Attention "
+            "and MLP show how many parameters they have."
         ),
     )
     for column, variant in enumerate(variants):
