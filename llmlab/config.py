@@ -1,11 +1,12 @@
 """One description of a decoder for every family, read from a Hugging Face `config.json`."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from llmlab.json_file import read_json
 
 FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
 NORMS = ("layer", "rms")
@@ -205,13 +206,7 @@ def _as_mapping(config: Any) -> Mapping[str, Any]:
         path = path / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"no config.json at {path}")
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(settings, Mapping):
-        raise ValueError(f"{path} must hold a JSON object, not a {type(settings).__name__}")
-    return settings
+    return read_json(path)
 
 
 def _activation(name: str) -> str:

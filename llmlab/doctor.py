@@ -151,11 +151,6 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 )
 
 
-def examine() -> list[Finding]:
-    """All findings, in the order of the report."""
-    return [check() for check in CHECKS]
-
-
 def report() -> int:
     """Print the report; 1 where something is missing that the book cannot do without, else 0."""
     version = ".".join(map(str, sys.version_info[:3]))

@@ -11,6 +11,7 @@ from llmlab.config import ModelConfig
 from llmlab.figures import style
 from llmlab.figures.page import BookFigure, Points, write
 from llmlab.figures.primitives import Box, arrow, cell, chip, legend, matrix
+from llmlab.model.locate import EMBEDDED_MODEL
 
 MUTED = style.LIGHT["muted"]
 TOKENS = "time flies like an arrow".split()
@@ -24,22 +25,8 @@ W_KEY = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])  # [C, D]
 W_VALUE = torch.tensor([[2.0, -1.0], [0.0, 2.0], [-1.0, 0.0]])  # [C, D]
 
 CELL = 20.0
-# The shape of the embedded model, whose heads the chapter looks at.
-HEADS = ModelConfig(
-    family="llama",
-    vocab_size=1536,
-    hidden_size=128,
-    layers=4,
-    heads=4,
-    kv_heads=2,
-    head_dim=32,
-    intermediate_size=512,
-    max_positions=512,
-    norm="rms",
-    norm_epsilon=1e-5,
-    activation="silu",
-    positions="rotary",
-)
+# The embedded model, whose heads the chapter looks at.
+HEADS = ModelConfig.from_hugging_face(EMBEDDED_MODEL)
 
 
 def stages() -> AttentionIntermediates:

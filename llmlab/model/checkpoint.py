@@ -13,13 +13,13 @@ from llmlab.model.decoder import DecoderModel
 from llmlab.model.locate import locate_model
 from llmlab.model.weight_names import (
     BODY_PREFIX,
+    FAMILY_NAMES,
     HEAD_WEIGHT,
     STORED_BUFFERS,
     hugging_face_views,
 )
 
 SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
-TABLE_WEIGHTS = ("embed_tokens.weight", "wte.weight")  # the token table, by family
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 FLOAT_DTYPES = ("F16", "BF16", "F32", "F64")  # as safetensors names them
 
@@ -151,22 +151,22 @@ def _read_headers(files: list[Path], config: ModelConfig) -> dict[str, StoredTen
         if not STORED_BUFFERS.search(tensor.name)
     }
     if config.tied_embeddings and HEAD_WEIGHT in weights:
-        _check_tied_head(weights.pop(HEAD_WEIGHT), weights)
+        table = FAMILY_NAMES[config.family]["token_embedding"][0] + ".weight"
+        _check_tied_head(weights.pop(HEAD_WEIGHT), weights.get(table))
     return weights
 
 
-def _check_tied_head(head: StoredTensor, weights: dict[str, StoredTensor]) -> None:
+def _check_tied_head(head: StoredTensor, table: StoredTensor | None) -> None:
     """Some files store the tied table twice; a head that differs from the table is another model.
 
     Raises ValueError for such a head.
     """
     from safetensors import safe_open
 
-    tables = [tensor for name, tensor in weights.items() if name.endswith(TABLE_WEIGHTS)]
-    if len(tables) != 1 or tables[0].shape != head.shape:
+    if table is None or table.shape != head.shape:
         return  # what is missing or misshapen is told later, with all the rest
-    with safe_open(head.file, framework="pt") as heads, safe_open(tables[0].file, "pt") as file:
-        same = torch.equal(heads.get_tensor(head.name), file.get_tensor(tables[0].name))
+    with safe_open(head.file, "pt") as heads, safe_open(table.file, "pt") as tables:
+        same = torch.equal(heads.get_tensor(head.name), tables.get_tensor(table.name))
     if not same:
         raise ValueError(
             "config.json says that the head is the token table (tie_word_embeddings), but "

@@ -4,9 +4,9 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
+from llmlab.json_file import read_json
 from llmlab.tokenization.base import Tokenizer
 from llmlab.tokenization.bpe import BPETokenizer
-from llmlab.tokenization.tokenizer_json import read_json
 from llmlab.tokenization.wordpiece import WordPieceTokenizer
 
 EMBEDDED_FOLDER = Path(__file__).parents[1] / "assets" / "toyworld"

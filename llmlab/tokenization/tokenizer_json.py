@@ -6,30 +6,16 @@ is the byte-level BPE of GPT-2, Llama 3 and Qwen; anything else is refused by na
 wrongly. Settings that change no text ("truncation", "padding") are left aside.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from llmlab.json_file import read_json
 from llmlab.tokenization.added_tokens import AddedToken
 from llmlab.tokenization.bpe_config import BPEConfig
 from llmlab.tokenization.pre_tokenization import GPT2_PATTERN
 
 BPEParts = tuple[dict[str, int], list[tuple[str, str]], list[AddedToken], BPEConfig]
-
-
-def read_json(path: str | Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises FileNotFoundError, or ValueError where it holds none."""
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a JSON object, not a {type(content).__name__}")
-    return content
 
 
 def read_bpe(path: str | Path) -> BPEParts:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from llmlab.json_file import read_json
 from llmlab.tokenization.added_tokens import AddedToken, AddedTokenSplitter
 from llmlab.tokenization.base import Tokenizer, check_text
 from llmlab.tokenization.bert_characters import (
@@ -22,7 +23,6 @@ from llmlab.tokenization.bert_characters import (
     is_control,
     is_punctuation,
 )
-from llmlab.tokenization.tokenizer_json import read_json
 
 CONTINUATION = "##"
 MAX_WORD_LENGTH = 100  # longer words are unknown

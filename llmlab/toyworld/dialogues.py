@@ -163,7 +163,7 @@ def typed(question: str, rng: random.Random) -> str:
     return question
 
 
-def training_dialogue(rng: random.Random, *, by_capital: float = BY_CAPITAL) -> tuple[Turn, ...]:
+def training_dialogue(rng: random.Random) -> tuple[Turn, ...]:
     """One to eight turns in one language, now and then in both."""
     speech, mixed, topic = rng.choice(SPEECHES), rng.random() < 0.12, Topic()
     turns = []

@@ -25,23 +25,18 @@ def export(
     model: DecoderModel, tokenizer: BPETokenizer, folder: Path, *, plan: TrainingPlan
 ) -> None:
     """Write weights, configuration, tokenizer, chat template and model card into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_model(model, folder)
-    tokenizer.save_pretrained(folder)
-    end = tokenizer.token_to_id(END)
-    _write_json(
-        folder / "generation_config.json",
-        {"bos_token_id": tokenizer.token_to_id(BEGIN), "eos_token_id": end, "do_sample": False},
-    )
+    save_model(model, folder, tokenizer=tokenizer)
+    settings = {
+        "bos_token_id": tokenizer.token_to_id(BEGIN),
+        "eos_token_id": tokenizer.token_to_id(END),
+        "do_sample": False,
+    }
+    (folder / "generation_config.json").write_text(json.dumps(settings, indent=2) + "\n")
     accuracies = [
         (speech, turns, measure_accuracy(model, tokenizer, speech=speech, turns=turns, count=count))
         for speech, turns, count in MEASUREMENTS
     ]
     (folder / "README.md").write_text(model_card(model, plan, accuracies), encoding="utf-8")
-
-
-def _write_json(path: Path, content: dict) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def model_card(

@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "llmlab"
 
 #: Lowest first; those in one row may not import each other, but for those named in WITHIN_A_ROW.
 LAYERS = (
+    {"json_file"},
     {"config", "tokenization", "memory"},
     {"embedding"},
     {"attention"},
