@@ -19,7 +19,7 @@ LAYERS = (
     {"model"},
     {"decoding"},
     {"serving"},
-    {"toyworld", "figures", "widgets", "teaching"},
+    {"toyworld", "figures", "widgets", "teaching", "bench"},
     {"exercises"},
     {"doctor", "cli"},
 )

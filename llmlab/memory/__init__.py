@@ -1,0 +1,16 @@
+"""Bytes between memory and chip: closed forms, a tile machine, traces, rooflines."""
+
+from llmlab.memory.events import Event, TensorInfo, Trace
+from llmlab.memory.ledger import attention_traffic, decoding_traffic
+from llmlab.memory.tile_machine import TileMachine
+from llmlab.memory.traffic import Traffic
+
+__all__ = [
+    "Event",
+    "TensorInfo",
+    "TileMachine",
+    "Trace",
+    "Traffic",
+    "attention_traffic",
+    "decoding_traffic",
+]
