@@ -8,6 +8,8 @@ from torch import Tensor
 
 from llmlab.attention.masks import causal_mask, combine_masks
 from llmlab.attention.reference import check_attention_inputs, reference_attention
+from llmlab.attention.tiled import tiled_attention
+from llmlab.attention.triton_attention import flash_attention
 
 
 def sdpa_attention(
@@ -44,6 +46,8 @@ def sdpa_attention(
 ATTENTION_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "reference": reference_attention,
     "sdpa": sdpa_attention,
+    "tiled": tiled_attention,
+    "flash": flash_attention,
 }
 
 

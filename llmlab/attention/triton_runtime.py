@@ -1,0 +1,101 @@
+"""Triton where there is a GPU, and its interpreter where there is none.
+
+Triton's kernels are functions that look like Python. With a GPU they are compiled; its interpreter
+runs them on the CPU instead, program by program, on NumPy arrays. Which of the two is decided when
+a function is decorated with `@triton.jit`, and Triton decorates many of its own (`tl.max`,
+`tl.sum`) as soon as it is imported. So that nobody has to set an environment variable before the
+first import, `import_triton` changes those functions when it finds that they are of the wrong kind.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
+
+import torch
+
+NO_TRITON = (
+    "this needs Triton, which is not installed here{why}. The same algorithm in plain PyTorch is "
+    "llmlab.attention.tiled_attention."
+)
+
+
+@cache
+def triton_available() -> bool:
+    """Can Triton be imported? There is none for macOS, nor for Windows outside WSL."""
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def import_triton() -> tuple[ModuleType, ModuleType]:
+    """The modules `triton` and `triton.language`, ready to run kernels on this machine.
+
+    Without a GPU, everything decorated with `@triton.jit` from now on runs in the interpreter; the
+    first call says so.
+
+    Raises ImportError, naming what to use instead, where Triton is not installed.
+    """
+    if not triton_available():
+        why = "" if sys.platform == "linux" else f" (there is none for {sys.platform})"
+        raise ImportError(NO_TRITON.format(why=why))
+    import triton
+    import triton.language as tl
+
+    if not torch.cuda.is_available():
+        _use_interpreter()
+    return triton, tl
+
+
+def interpreting() -> bool:
+    """Do Triton's kernels run in its interpreter, on the CPU?"""
+    import triton
+
+    return bool(triton.knobs.runtime.interpret)
+
+
+@cache
+def _use_interpreter() -> None:
+    import triton
+
+    triton.knobs.runtime.interpret = True
+    _decorate_language(interpreted=True)
+    print("Triton: no GPU here, so kernels run in its interpreter, on the CPU.", file=sys.stderr)
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Inside, kernels can be compiled for a GPU that is not there, even while interpreting.
+
+    Wrap the kernel too: `triton.JITFunction(kernel.fn)`.
+    """
+    import triton
+
+    if not interpreting():
+        yield
+        return
+    triton.knobs.runtime.interpret = False
+    _decorate_language(interpreted=False)
+    try:
+        yield
+    finally:
+        triton.knobs.runtime.interpret = True
+        _decorate_language(interpreted=True)
+
+
+def _decorate_language(*, interpreted: bool) -> None:
+    """Turn Triton's own jitted functions into interpreted ones, or back."""
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.runtime.jit import JITFunction
+
+    present, wanted = JITFunction, InterpretedFunction
+    if not interpreted:
+        present, wanted = wanted, present
+    for name, module in list(sys.modules.items()):
+        if name.startswith("triton.language"):
+            for attribute, function in list(vars(module).items()):
+                if isinstance(function, present):
+                    setattr(module, attribute, wanted(function.fn))
