@@ -3,10 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from llmlab.json_file import read_json
+from llmlab.json_file import local_path, read_json
 
 FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
 NORMS = ("layer", "rms")
@@ -26,6 +27,14 @@ ACTIVATION_NAMES = {
     "relu": "relu",
 }
 
+# What a config.json means that leaves these keys out: transformers' defaults where they are not
+# simply "none" or "as many as heads". A key that is there and null is another matter.
+FAMILY_DEFAULTS: Mapping[str, Mapping[str, int]] = {
+    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "qwen2": {"num_key_value_heads": 32, "sliding_window": 4096},
+    "qwen3": {"num_key_value_heads": 32, "sliding_window": 4096, "head_dim": 128},
+}
+
 
 @dataclass(frozen=True)
 class RopeScaling:
@@ -43,7 +52,8 @@ class RopeScaling:
 
     def __post_init__(self):
         for field in fields(self):
-            _require_positive(f"rope_scaling.{field.name}", getattr(self, field.name))
+            whole = field.name == "original_max_positions"
+            _require_positive(self, field.name, whole=whole, what=f"rope_scaling.{field.name}")
         if self.high_frequency_factor <= self.low_frequency_factor:
             raise ValueError(
                 f"rope_scaling.high_frequency_factor ({self.high_frequency_factor}) must be larger "
@@ -93,13 +103,13 @@ class ModelConfig:
         _require_choice("activation", self.activation, tuple(ACTIVATIONS))
         _require_choice("positions", self.positions, POSITIONS)
         for name in ("vocab_size", "hidden_size", "layers", "heads", "kv_heads", "head_dim"):
-            _require_positive(name, getattr(self, name), whole=True)
+            _require_positive(self, name, whole=True)
         for name in ("intermediate_size", "max_positions"):
-            _require_positive(name, getattr(self, name), whole=True)
-        _require_positive("norm_epsilon", self.norm_epsilon)
-        _require_positive("rope_theta", self.rope_theta)
+            _require_positive(self, name, whole=True)
+        _require_positive(self, "norm_epsilon")
+        _require_positive(self, "rope_theta")
         if self.sliding_window is not None:
-            _require_positive("sliding_window", self.sliding_window, whole=True)
+            _require_positive(self, "sliding_window", whole=True)
         if self.heads % self.kv_heads:
             raise ValueError(
                 f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads}), so that "
@@ -133,10 +143,12 @@ class ModelConfig:
 
         A path is a folder that holds `config.json`, or that file itself. Both spellings of the
         rotary settings are read: `rope_parameters` (transformers 5) and `rope_theta` with
-        `rope_scaling`.
+        `rope_scaling`. A key that is left out means what it means to transformers, except that
+        begin and end ids are only those that the config names.
 
         Raises:
-            ValueError: an unknown family, a setting that llmlab does not compute, a missing key.
+            ValueError: an unknown family, a setting that llmlab does not compute, a missing key, or
+                a value that is none for its key, such as text where a number belongs.
             FileNotFoundError: no such file or folder.
             TypeError: none of the three kinds of config.
         """
@@ -152,6 +164,7 @@ class ModelConfig:
                 "this checkpoint is quantised ('quantization_config'); llmlab reads plain weights "
                 "only: use the original, unquantised checkpoint"
             )
+        settings = {**FAMILY_DEFAULTS.get(family, {}), **settings}
         try:
             values = _gpt2_values(settings) if family == "gpt2" else _rotary_family_values(settings)
         except KeyError as missing:
@@ -183,11 +196,50 @@ def _require_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
 
 
-def _require_positive(name: str, value: Any, *, whole: bool = False) -> None:
-    number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if not (number and value > 0 and math.isfinite(value)):
-        kind = "whole number" if whole else "number"
-        raise ValueError(f"{name} must be a positive {kind}; got {value!r}")
+def _require_positive(
+    config: Any, name: str, *, whole: bool = False, what: str | None = None
+) -> None:
+    """Checks one field, and makes a NumPy number a plain one."""
+    value = getattr(config, name)
+    kind = "a positive whole number" if whole else "a positive number"
+    if not _KINDS[kind](value):
+        raise ValueError(f"{what or name} must be {kind}; got {value!r}")
+    object.__setattr__(config, name, int(value) if whole else float(value))
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        return False
+    return isinstance(value, Integral) or math.isfinite(value)
+
+
+# What a value can have to be, in words and as a test.
+_KINDS = {
+    "a positive whole number": lambda value: _is_number(value, Integral) and value > 0,
+    "a positive number": lambda value: _is_number(value, Real) and value > 0,
+    "a whole number": lambda value: _is_number(value, Integral),
+    "true or false": lambda value: isinstance(value, bool),
+    "text": lambda value: isinstance(value, str),
+    "a list": lambda value: isinstance(value, list | tuple),
+    "an object": lambda value: isinstance(value, Mapping),
+}
+
+
+def _get(settings: Mapping[str, Any], key: str, kind: str, *default: Any, inside: str = "") -> Any:
+    """The value of a key, known to be of its kind; the default where the key is absent or null.
+
+    inside: the beginning of the key's full name, where `settings` is only a part of the config.
+
+    Raises KeyError where there is neither a value nor a default, ValueError for another kind.
+    """
+    value = settings.get(key)
+    if value is None and default:
+        return default[0]
+    if key not in settings:
+        raise KeyError(inside + key)
+    if not _KINDS[kind](value):
+        raise ValueError(f"{inside + key} must be {kind}; got {value!r} (in config.json)")
+    return int(value) if isinstance(value, Integral) and kind != "true or false" else value
 
 
 def _as_mapping(config: Any) -> Mapping[str, Any]:
@@ -201,7 +253,7 @@ def _as_mapping(config: Any) -> Mapping[str, Any]:
             "a Hugging Face config is a mapping, a transformers config or the path of a "
             f"config.json; got {type(config).__name__}"
         )
-    path = Path(config)
+    path = local_path(config)
     if path.is_dir():
         path = path / "config.json"
     if not path.is_file():
@@ -209,7 +261,8 @@ def _as_mapping(config: Any) -> Mapping[str, Any]:
     return read_json(path)
 
 
-def _activation(name: str) -> str:
+def _activation(settings: Mapping[str, Any], key: str, default: str) -> str:
+    name = _get(settings, key, "text", default)
     if name not in ACTIVATION_NAMES:
         raise ValueError(
             f"llmlab does not know the activation {name!r}; it knows {', '.join(ACTIVATION_NAMES)}"
@@ -220,40 +273,42 @@ def _activation(name: str) -> str:
 def _special_ids(settings: Mapping[str, Any]) -> dict[str, Any]:
     """`bos_id` and `eos_ids`; a config gives one end id, a list of them, or none."""
     eos = settings.get("eos_token_id")
-    if eos is None:
-        eos = ()
-    elif isinstance(eos, int):
-        eos = (eos,)
-    return {"bos_id": settings.get("bos_token_id"), "eos_ids": tuple(eos)}
+    ends = eos if isinstance(eos, list | tuple) else () if eos is None else (eos,)
+    return {
+        "bos_id": _get(settings, "bos_token_id", "a whole number", None),
+        "eos_ids": tuple(
+            _get({"eos_token_id": end}, "eos_token_id", "a whole number") for end in ends
+        ),
+    }
 
 
 def _gpt2_values(settings: Mapping[str, Any]) -> dict[str, Any]:
-    if not settings.get("scale_attn_weights", True):
+    if not _get(settings, "scale_attn_weights", "true or false", True):
         raise ValueError(
             "llmlab always scales attention scores; 'scale_attn_weights' is false here"
         )
     for key in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
         if settings.get(key):
             raise ValueError(f"llmlab does not compute GPT-2's option {key!r}, which is on here")
-    hidden_size, heads = settings["n_embd"], settings["n_head"]
-    _require_divides(hidden_size, heads)
+    hidden_size = _get(settings, "n_embd", "a positive whole number")
+    heads = _get(settings, "n_head", "a positive whole number")
     return {
-        "vocab_size": settings["vocab_size"],
+        "vocab_size": _get(settings, "vocab_size", "a positive whole number"),
         "hidden_size": hidden_size,
-        "layers": settings["n_layer"],
+        "layers": _get(settings, "n_layer", "a positive whole number"),
         "heads": heads,
         "kv_heads": heads,
-        "head_dim": hidden_size // heads,
-        "intermediate_size": settings.get("n_inner") or 4 * hidden_size,
-        "max_positions": settings["n_positions"],
+        "head_dim": _equal_parts(hidden_size, heads),
+        "intermediate_size": _get(settings, "n_inner", "a positive whole number", 4 * hidden_size),
+        "max_positions": _get(settings, "n_positions", "a positive whole number"),
         "norm": "layer",
-        "norm_epsilon": settings.get("layer_norm_epsilon", 1e-5),
-        "activation": _activation(settings.get("activation_function", "gelu_new")),
+        "norm_epsilon": _get(settings, "layer_norm_epsilon", "a positive number", 1e-5),
+        "activation": _activation(settings, "activation_function", "gelu_new"),
         "positions": "learned",
         "qkv_bias": True,
         "output_bias": True,
         "mlp_bias": True,
-        "tied_embeddings": _flag(settings, "tie_word_embeddings", default=True),
+        "tied_embeddings": _get(settings, "tie_word_embeddings", "true or false", True),
         **_special_ids(settings),
     }
 
@@ -261,100 +316,102 @@ def _gpt2_values(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _rotary_family_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Llama, Mistral, Qwen2 and Qwen3 share their keys and differ in biases, norms and windows."""
     family = settings["model_type"]
-    hidden_size, heads = settings["hidden_size"], settings["num_attention_heads"]
-    head_dim = settings.get("head_dim")
-    if head_dim is None:
-        _require_divides(hidden_size, heads)
-        head_dim = hidden_size // heads
-    attention_bias = bool(settings.get("attention_bias")) and family in ("llama", "qwen3")
+    hidden_size = _get(settings, "hidden_size", "a positive whole number")
+    heads = _get(settings, "num_attention_heads", "a positive whole number")
+    head_dim = _get(settings, "head_dim", "a positive whole number", None)
+    attention_bias = _get(settings, "attention_bias", "true or false", False)
+    attention_bias = attention_bias and family in ("llama", "qwen3")
+    mlp_bias = _get(settings, "mlp_bias", "true or false", False)
     return {
-        "vocab_size": settings["vocab_size"],
+        "vocab_size": _get(settings, "vocab_size", "a positive whole number"),
         "hidden_size": hidden_size,
-        "layers": settings["num_hidden_layers"],
+        "layers": _get(settings, "num_hidden_layers", "a positive whole number"),
         "heads": heads,
-        "kv_heads": settings.get("num_key_value_heads") or heads,
-        "head_dim": head_dim,
-        "intermediate_size": settings["intermediate_size"],
-        "max_positions": settings["max_position_embeddings"],
+        "kv_heads": _get(settings, "num_key_value_heads", "a positive whole number", heads),
+        "head_dim": head_dim or _equal_parts(hidden_size, heads),
+        "intermediate_size": _get(settings, "intermediate_size", "a positive whole number"),
+        "max_positions": _get(settings, "max_position_embeddings", "a positive whole number"),
         "norm": "rms",
-        "norm_epsilon": settings.get("rms_norm_eps", 1e-6),
-        "activation": _activation(settings.get("hidden_act", "silu")),
+        "norm_epsilon": _get(settings, "rms_norm_eps", "a positive number", 1e-6),
+        "activation": _activation(settings, "hidden_act", "silu"),
         "positions": "rotary",
         **_rope_values(settings),
         **_window_values(settings),
         "qkv_bias": attention_bias or family == "qwen2",
         "output_bias": attention_bias,
-        "mlp_bias": family == "llama" and bool(settings.get("mlp_bias")),
+        "mlp_bias": family == "llama" and mlp_bias,
         "query_key_norm": family == "qwen3",
-        "tied_embeddings": _flag(settings, "tie_word_embeddings", default=False),
+        "tied_embeddings": _get(settings, "tie_word_embeddings", "true or false", False),
         **_special_ids(settings),
     }
 
 
-def _flag(settings: Mapping[str, Any], key: str, *, default: bool) -> bool:
-    value = settings.get(key)
-    if value is None:
-        return default
-    if not isinstance(value, bool):
-        raise ValueError(f"{key} must be true or false, got {value!r}")
-    return value
-
-
-def _require_divides(hidden_size: int, heads: int) -> None:
-    _require_positive("hidden_size", hidden_size, whole=True)
-    _require_positive("heads", heads, whole=True)
+def _equal_parts(hidden_size: int, heads: int) -> int:
+    """The head_dim of a config that gives none."""
     if hidden_size % heads:
         raise ValueError(
             f"hidden_size ({hidden_size}) must be a multiple of heads ({heads}) "
             "where no head_dim is given"
         )
+    return hidden_size // heads
 
 
 def _rope_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     """`rope_theta` and `rope_scaling`, from the present or the older spelling."""
-    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
-    theta = rope.get("rope_theta") or settings.get("rope_theta") or 10_000.0
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    partial = rope.get("partial_rotary_factor") or settings.get("partial_rotary_factor") or 1.0
+    name = "rope_parameters" if settings.get("rope_parameters") else "rope_scaling"
+    rope, inside = _get(settings, name, "an object", {}), f"{name}."
+
+    def number(key: str, *default: Any) -> float:
+        return float(_get(rope, key, "a positive number", *default, inside=inside))
+
+    theta = number("rope_theta", _get(settings, "rope_theta", "a positive number", 10_000.0))
+    kind = _get(rope, "type", "text", "default", inside=inside)
+    kind = _get(rope, "rope_type", "text", kind, inside=inside)
+    outside = _get(settings, "partial_rotary_factor", "a positive number", 1.0)
+    partial = number("partial_rotary_factor", outside)
     if partial != 1.0:
         raise ValueError(
             f"llmlab rotates whole heads; this config's partial_rotary_factor is {partial}"
         )
     if kind == "default":
-        return {"rope_theta": float(theta)}
+        return {"rope_theta": theta}
     if kind != "llama3":
         raise ValueError(
             f"llmlab does not know the rotary scaling {kind!r}; it knows default, llama3"
         )
     scaling = RopeScaling(
-        factor=float(rope["factor"]),
-        low_frequency_factor=float(rope["low_freq_factor"]),
-        high_frequency_factor=float(rope["high_freq_factor"]),
-        original_max_positions=rope.get("original_max_position_embeddings")
-        or settings["max_position_embeddings"],
+        factor=number("factor"),
+        low_frequency_factor=number("low_freq_factor"),
+        high_frequency_factor=number("high_freq_factor"),
+        original_max_positions=_get(
+            rope,
+            "original_max_position_embeddings",
+            "a positive whole number",
+            settings["max_position_embeddings"],
+            inside=inside,
+        ),
     )
-    return {"rope_theta": float(theta), "rope_scaling": scaling}
+    return {"rope_theta": theta, "rope_scaling": scaling}
 
 
 def _window_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The sliding window, and the layers that do without it."""
     family, layers = settings["model_type"], settings["num_hidden_layers"]
-    window = settings.get("sliding_window")
+    window = _get(settings, "sliding_window", "a positive whole number", None)
     if family == "llama" or window is None:
         return {}
     if family == "mistral":
         return {"sliding_window": window}
-    if not settings.get("use_sliding_window", False):
+    if not _get(settings, "use_sliding_window", "true or false", False):
         return {}
     # Qwen keeps full attention in its lower layers: named one by one, or all below a bound.
-    kinds = settings.get("layer_types")
-    if kinds is None:
-        bound = settings.get("max_window_layers", 28)
-        kinds = [
-            "full_attention" if layer < bound else "sliding_attention" for layer in range(layers)
-        ]
-    unknown = set(kinds) - {"full_attention", "sliding_attention"}
-    if unknown or len(kinds) != layers:
+    bound = _get(settings, "max_window_layers", "a whole number", 28)
+    by_bound = [
+        "full_attention" if layer < bound else "sliding_attention" for layer in range(layers)
+    ]
+    kinds = _get(settings, "layer_types", "a list", by_bound)
+    known = all(kind in ("full_attention", "sliding_attention") for kind in kinds)
+    if not known or len(kinds) != layers:
         raise ValueError(
             f"layer_types must name 'full_attention' or 'sliding_attention' for each of the "
             f"{layers} layers; got {kinds}"

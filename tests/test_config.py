@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import jaxtyping
+import numpy as np
 import pytest
 
 from llmlab.config import ModelConfig, RopeScaling
@@ -145,10 +146,129 @@ def test_llama():
     assert biased.mlp_bias
 
 
+def without(settings, *keys):
+    return {key: settings[key] for key in settings if key not in keys}
+
+
 def test_grouped_heads_absent_or_null_means_one_each():
-    absent = {key: LLAMA_3_1_8B[key] for key in LLAMA_3_1_8B if key != "num_key_value_heads"}
+    absent = without(LLAMA_3_1_8B, "num_key_value_heads")
     assert read(absent).kv_heads == 32
     assert read(absent, num_key_value_heads=None).kv_heads == 32
+
+
+MAY_BE_LEFT_OUT = {
+    "gpt2": ("n_inner", "activation_function", "layer_norm_epsilon"),
+    "llama": ("num_key_value_heads", "hidden_act", "rms_norm_eps", "rope_theta", "attention_bias"),
+    "mistral": ("num_key_value_heads", "sliding_window", "hidden_act", "rope_theta", "head_dim"),
+    "qwen2": ("num_key_value_heads", "sliding_window", "max_window_layers", "use_sliding_window"),
+    "qwen3": ("num_key_value_heads", "sliding_window", "head_dim", "rope_theta", "rms_norm_eps"),
+}
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+@every_family
+def test_a_key_left_out_means_what_it_means_to_transformers(settings, windowed):
+    settings = {**settings, "use_sliding_window": windowed, "max_window_layers": 3}
+    if settings["model_type"] != "gpt2":  # a head count that the default of 32 divides
+        settings["hidden_size"], settings["num_attention_heads"] = 4096, 64
+    for key in MAY_BE_LEFT_OUT[settings["model_type"]]:
+        absent = without(settings, key)
+        assert read(absent) == ModelConfig.from_hugging_face(transformers_config(absent)), key
+
+
+def test_defaults_as_transformers_writes_them_down():
+    mistral = read(without(MISTRAL_7B, "num_key_value_heads", "sliding_window"))
+    assert (mistral.kv_heads, mistral.sliding_window) == (8, 4096)
+    qwen3 = read(without(QWEN3_06B, "head_dim"), hidden_size=4096, num_attention_heads=64)
+    assert qwen3.head_dim == 128
+
+
+LLAMA3_ROPE = {"rope_theta": 1e4, **LLAMA_3_1_8B["rope_scaling"]}
+OF_WRONG_TYPES = [
+    (LLAMA_3_1_8B, "vocab_size", "128256", "a positive whole number; got '128256'"),
+    (LLAMA_3_1_8B, "num_hidden_layers", 32.0, "a positive whole number; got 32.0"),
+    (LLAMA_3_1_8B, "num_hidden_layers", None, "a positive whole number; got None"),
+    (LLAMA_3_1_8B, "num_hidden_layers", 0, "a positive whole number; got 0"),
+    (LLAMA_3_1_8B, "num_attention_heads", True, "a positive whole number; got True"),
+    (LLAMA_3_1_8B, "num_key_value_heads", [8], "a positive whole number"),
+    (LLAMA_3_1_8B, "head_dim", "64", "a positive whole number"),
+    (LLAMA_3_1_8B, "rms_norm_eps", "1e-5", "a positive number; got '1e-5'"),
+    (LLAMA_3_1_8B, "hidden_act", ["silu"], "text"),
+    (LLAMA_3_1_8B, "hidden_act", {}, "text"),
+    (LLAMA_3_1_8B, "rope_theta", "1e4", "a positive number"),
+    (LLAMA_3_1_8B, "rope_scaling", "llama3", "an object; got 'llama3'"),
+    (LLAMA_3_1_8B, "rope_scaling", 8.0, "an object"),
+    (LLAMA_3_1_8B, "rope_parameters", [8.0], "an object"),
+    (LLAMA_3_1_8B, "attention_bias", "false", "true or false; got 'false'"),
+    (LLAMA_3_1_8B, "mlp_bias", 0, "true or false"),
+    (LLAMA_3_1_8B, "tie_word_embeddings", "no", "true or false"),
+    (LLAMA_3_1_8B, "eos_token_id", "2", "a whole number; got '2'"),
+    (LLAMA_3_1_8B, "eos_token_id", [2, "3"], "a whole number; got '3'"),
+    (LLAMA_3_1_8B, "eos_token_id", {}, "a whole number"),
+    (LLAMA_3_1_8B, "eos_token_id", 2.5, "a whole number"),
+    (LLAMA_3_1_8B, "bos_token_id", [1], "a whole number"),
+    (MISTRAL_7B, "sliding_window", "4096", "a positive whole number"),
+    (MISTRAL_7B, "sliding_window", 0, "a positive whole number"),
+    (QWEN2_5_05B, "use_sliding_window", "false", "true or false"),
+    (GPT2, "n_layer", "12", "a positive whole number"),
+    (GPT2, "n_inner", -1, "a positive whole number"),
+    (GPT2, "activation_function", 3, "text"),
+    (GPT2, "layer_norm_epsilon", float("nan"), "a positive number"),
+    (GPT2, "scale_attn_weights", "yes", "true or false"),
+    (GPT2, "tie_word_embeddings", 1, "true or false"),
+]
+
+
+@pytest.mark.parametrize(("settings", "key", "value", "kind"), OF_WRONG_TYPES)
+def test_a_value_of_the_wrong_type_is_named_by_its_key(settings, key, value, kind):
+    with pytest.raises(ValueError, match=f"^{key} must be {kind}"):
+        read(settings, **{key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("rope_theta", "1e4", "a positive number"),
+        ("rope_type", 3, "text"),
+        ("partial_rotary_factor", "half", "a positive number"),
+        ("factor", "8", "a positive number"),
+        ("low_freq_factor", None, "a positive number"),
+        ("high_freq_factor", {}, "a positive number"),
+        ("original_max_position_embeddings", 8192.5, "a positive whole number"),
+    ],
+)
+def test_a_rotary_setting_of_the_wrong_type_is_named_by_its_key(key, value, kind):
+    for name in ("rope_parameters", "rope_scaling"):
+        with pytest.raises(ValueError, match=rf"^{name}\.{key} must be {kind}"):
+            read(LLAMA_3_1_8B, **{name: {**LLAMA3_ROPE, key: value}})
+
+
+def test_a_missing_rotary_setting_is_named():
+    with pytest.raises(ValueError, match=r"lacks the key 'rope_parameters\.factor'"):
+        read(LLAMA_3_1_8B, rope_parameters=without(LLAMA3_ROPE, "factor"))
+
+
+def test_windows_of_the_wrong_type_are_named():
+    windowed = {**QWEN2_5_05B, "use_sliding_window": True}
+    for key, value in (("max_window_layers", "20"), ("layer_types", "full_attention")):
+        with pytest.raises(ValueError, match=f"^{key} must be a"):
+            read(windowed, **{key: value})
+    with pytest.raises(ValueError, match="each of the 24 layers"):
+        read(windowed, layer_types=[["full_attention"]] * 24)
+
+
+@pytest.mark.usefixtures("plain_errors")
+def test_numpy_numbers_are_read_as_plain_ones():
+    settings = {
+        key: np.int64(value) if type(value) is int else value for key, value in MISTRAL_7B.items()
+    }
+    config = read(settings, rms_norm_eps=np.float32(1e-5), eos_token_id=[np.int32(2)])
+    assert dataclasses.replace(config, norm_epsilon=1e-5) == read(MISTRAL_7B)
+    json.dumps(config.to_hugging_face())
+    changed = dataclasses.replace(config, layers=np.int64(3), rope_theta=np.float32(100.0))
+    assert (type(changed.layers), type(changed.rope_theta)) == (int, float)
+    with pytest.raises(ValueError, match="layers must be a positive whole number"):
+        dataclasses.replace(config, layers=np.float64(3.0))
 
 
 def test_both_spellings_of_rotary_settings():
@@ -226,6 +346,17 @@ def test_a_folder_or_a_file(settings, tmp_path):
     path.write_text(json.dumps(settings))
     for given in (tmp_path, path, str(tmp_path)):
         assert ModelConfig.from_hugging_face(given) == read(settings)
+
+
+def test_paths_from_the_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "config.json").write_text(json.dumps(GPT2), encoding="utf-8-sig")
+    assert ModelConfig.from_hugging_face("~") == read(GPT2)
+    assert ModelConfig.from_hugging_face("~/config.json") == read(GPT2)
+    with pytest.raises(FileNotFoundError, match="'~no_such_user/x'"):
+        ModelConfig.from_hugging_face("~no_such_user/x")
+    with pytest.raises(ValueError, match="the path is empty"):
+        ModelConfig.from_hugging_face("")
 
 
 def test_bad_files(tmp_path):

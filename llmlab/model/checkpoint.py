@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from llmlab.config import ModelConfig
+from llmlab.json_file import local_path, read_json
 from llmlab.model.decoder import DecoderModel
 from llmlab.model.locate import locate_model
 from llmlab.model.weight_names import (
@@ -48,11 +49,12 @@ def load_model(
 
     Raises:
         FileNotFoundError: no such folder, no weights in it, or a Hub name that cannot be fetched.
-        ValueError: pickled weights only, a family or setting that llmlab does not know, or weights
-            that are missing, unexpected, of the wrong shape or quantised: all of them are listed.
+        ValueError: pickled weights only, a family or setting that llmlab does not know, weights
+            that are missing, unexpected, of the wrong shape or quantised (all of them are listed),
+            a damaged file, or a device that this machine does not have.
+        TypeError: a dtype that is none, such as the text "float16".
     """
-    if not dtype.is_floating_point:
-        raise ValueError(f"dtype must be a floating-point one, as torch.float32; got {dtype}")
+    _check_place(dtype, device)
     folder = locate_model(name_or_path)
     config = ModelConfig.from_hugging_face(folder)
     with torch.device("meta"):  # shapes without memory
@@ -62,6 +64,20 @@ def load_model(
     _allocate(model, dtype, device)
     _copy_tensors(stored, hugging_face_views(model))
     return model.eval()
+
+
+def _check_place(dtype: torch.dtype, device: torch.device | str) -> None:
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype must be one of PyTorch, such as torch.float16; got {dtype!r}")
+    if not dtype.is_floating_point:
+        raise ValueError(f"dtype must be a floating-point one, as torch.float32; got {dtype}")
+    try:
+        torch.empty(0, dtype=dtype, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition(". ")[0]
+        raise ValueError(
+            f"the device {str(device)!r} cannot be used here ({reason}); device='cpu' always can"
+        ) from None
 
 
 def save_model(model: DecoderModel, folder: str | Path, *, tokenizer: Any = None) -> Path:
@@ -78,7 +94,7 @@ def save_model(model: DecoderModel, folder: str | Path, *, tokenizer: Any = None
     settings = model.config.to_hugging_face()
     parameter = next(model.parameters())
     settings["dtype"] = str(parameter.dtype).removeprefix("torch.")
-    folder = Path(folder).expanduser()
+    folder = local_path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     # Views of one parameter share memory, which safetensors refuses: every tensor gets its own.
     tensors = {
@@ -112,11 +128,10 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def _shards(folder: Path) -> list[Path]:
     try:
-        index = json.loads((folder / INDEX_FILE).read_text(encoding="utf-8"))
-        names = sorted(set(index["weight_map"].values()))
+        names = sorted(set(read_json(folder / INDEX_FILE)["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / INDEX_FILE} is no index of safetensors: {error!r}") from None
-    outside = [name for name in names if Path(name).name != name]
+    outside = [name for name in names if not isinstance(name, str) or Path(name).name != name]
     if outside:
         raise ValueError(f"{folder / INDEX_FILE} names files outside its folder: {outside}")
     absent = [name for name in names if not (folder / name).is_file()]

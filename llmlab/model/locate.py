@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from llmlab.json_file import local_path
+
 EMBEDDED_MODEL = Path(__file__).parent.parent / "assets" / "toyworld"
 
 
@@ -11,7 +13,8 @@ def locate_model(name_or_path: str | Path | None = None) -> Path:
     The Hub is asked only where no local folder has that name; its files are cached by
     huggingface_hub, and JSON and safetensors are all that is fetched.
 
-    Raises FileNotFoundError where there is no such folder and the Hub cannot give it.
+    Raises FileNotFoundError where there is no such folder and the Hub cannot give it, and
+    ValueError for an empty name.
     """
     if name_or_path is None:
         if not (EMBEDDED_MODEL / "config.json").is_file():
@@ -19,7 +22,7 @@ def locate_model(name_or_path: str | Path | None = None) -> Path:
                 f"the embedded model is not at {EMBEDDED_MODEL}: run `make train` in a checkout"
             )
         return EMBEDDED_MODEL
-    path = Path(name_or_path).expanduser()
+    path = local_path(name_or_path)
     if path.is_dir():
         return path
     if path.is_file():

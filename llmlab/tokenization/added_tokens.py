@@ -12,11 +12,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class AddedToken:
-    """A token that is matched in the text as a whole. special: a control token."""
+    """A token that is matched in the text as a whole. special: a control token.
+
+    Raises ValueError for content that is empty or no str.
+    """
 
     content: str
     id: int
     special: bool = True
+
+    def __post_init__(self):
+        if not isinstance(self.content, str):
+            raise ValueError(f"an added token must be a str, not {self.content!r}")
+        if self.content == "":
+            raise ValueError(f"the added token with the id {self.id} is empty")
 
 
 class AddedTokenSplitter:
@@ -32,7 +41,7 @@ class AddedTokenSplitter:
         """Yields the text between added tokens, as str, and the ids of the added tokens, as int."""
         pattern = self._all if allow_special else self._plain
         if pattern is None:
-            yield text
+            yield from [text] if text else []
             return
         # A pattern with one group makes re.split return the matches too, at the odd positions.
         for position, piece in enumerate(pattern.split(text)):

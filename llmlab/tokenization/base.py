@@ -1,9 +1,8 @@
 """What every tokenizer of the book can do: text to token ids and back."""
 
-import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import SupportsIndex
+from collections.abc import Iterable, Mapping, Set
+from typing import Any, SupportsIndex
 
 
 class Tokenizer(ABC):
@@ -18,13 +17,13 @@ class Tokenizer(ABC):
     def __init__(
         self,
         vocabulary: Mapping[str, int],
-        special_tokens: Mapping[str, int],
+        special_tokens: Iterable[str],
         *,
         bos_token: str | None = None,
         eos_token: str | None = None,
     ):
-        self.vocabulary = dict(vocabulary)
-        self.special_tokens = dict(special_tokens)
+        self.vocabulary = _plain_vocabulary(vocabulary)
+        self.special_tokens = {token: self.vocabulary[token] for token in special_tokens}
         self.bos_id = self.vocabulary.get(bos_token) if bos_token is not None else None
         self.eos_id = self.vocabulary.get(eos_token) if eos_token is not None else None
         self._tokens = {index: token for token, index in self.vocabulary.items()}
@@ -88,21 +87,16 @@ class Tokenizer(ABC):
 
     def is_special(self, token_id: SupportsIndex) -> bool:
         """Whether the id is that of a control token."""
-        return operator.index(token_id) in self._special_ids
+        return _whole_number(token_id) in self._special_ids
 
     def _checked_ids(self, ids: Iterable[SupportsIndex]) -> list[int]:
-        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        ids = _without_library(ids)
+        if isinstance(ids, str | bytes | Set | Mapping) or not isinstance(ids, Iterable):
             raise TypeError(
                 f"token ids must come as a list of whole numbers, not as {type(ids).__name__}; "
                 "write [7] for the single id 7"
             )
-        try:
-            numbers = [operator.index(token_id) for token_id in ids]
-        except TypeError:
-            raise TypeError(
-                "token ids must be whole numbers, in a list or a one-dimensional tensor; "
-                "decode the rows of a batch one by one"
-            ) from None
+        numbers = [_whole_number(token_id) for token_id in ids]
         for number in numbers:
             if number not in self._tokens:
                 raise ValueError(
@@ -110,6 +104,33 @@ class Tokenizer(ABC):
                     f"lie between {min(self._tokens)} and {max(self._tokens)}"
                 )
         return numbers
+
+
+def _without_library(value: Any) -> Any:
+    """A tensor or array as plain lists and numbers; all else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _whole_number(token_id: SupportsIndex) -> int:
+    token_id = _without_library(token_id)
+    if not isinstance(token_id, int) or isinstance(token_id, bool):
+        raise TypeError(
+            f"token ids must be whole numbers, not {token_id!r}, in a list or a one-dimensional "
+            "tensor; decode the rows of a batch one by one"
+        )
+    return token_id
+
+
+def _plain_vocabulary(vocabulary: Mapping[str, int]) -> dict[str, int]:
+    plain = {token: _without_library(token_id) for token, token_id in vocabulary.items()}
+    for token, token_id in plain.items():
+        whole = isinstance(token_id, int) and not isinstance(token_id, bool) and token_id >= 0
+        if not isinstance(token, str) or not whole:
+            raise ValueError(
+                "a vocabulary gives each token, a str, its id, a whole number from 0 on; "
+                f"got {token!r}: {token_id!r}"
+            )
+    return plain
 
 
 def check_text(text: str) -> None:

@@ -11,11 +11,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from llmlab.json_file import local_path
 from llmlab.tokenization.added_tokens import AddedToken, AddedTokenSplitter
 from llmlab.tokenization.base import Tokenizer, check_text
 from llmlab.tokenization.bpe_config import BPEConfig
 from llmlab.tokenization.bpe_merging import apply_merges, merge_table
-from llmlab.tokenization.bpe_training import check_training, learn_merges
+from llmlab.tokenization.bpe_training import (
+    check_special_token,
+    check_training,
+    learn_merges,
+    read_special_tokens,
+)
 from llmlab.tokenization.byte_alphabet import from_symbols, to_symbols
 from llmlab.tokenization.chat_template import encode_chat
 from llmlab.tokenization.pre_tokenization import PreTokenizer
@@ -34,7 +40,8 @@ class BPETokenizer(Tokenizer):
     added_tokens: special tokens and others that are matched as a whole.
     config: how text is treated around the merges; None is GPT-2's way.
 
-    Raises ValueError where these do not fit together, such as a merge of unknown tokens.
+    Raises ValueError where these do not fit together, such as a merge of unknown tokens, and for a
+    special token that is also the token of a byte.
     """
 
     def __init__(
@@ -50,7 +57,7 @@ class BPETokenizer(Tokenizer):
         _check_added_tokens(self.added_tokens, vocabulary)
         super().__init__(
             {**vocabulary, **{token.content: token.id for token in self.added_tokens}},
-            {token.content: token.id for token in self.added_tokens if token.special},
+            [token.content for token in self.added_tokens if token.special],
             bos_token=config.bos_token,
             eos_token=config.eos_token,
         )
@@ -70,7 +77,7 @@ class BPETokenizer(Tokenizer):
         cls,
         texts: Iterable[str],
         vocab_size: int,
-        special_tokens: Sequence[str] = (),
+        special_tokens: Iterable[str] = (),
         *,
         bos_token: str | None = None,
         eos_token: str | None = None,
@@ -91,8 +98,8 @@ class BPETokenizer(Tokenizer):
         Raises ValueError for a vocabulary too small for special tokens and bytes, for an empty,
         repeated or ambiguous special token; TypeError for texts that are no strings.
         """
+        special_tokens = read_special_tokens(special_tokens)
         check_training(texts, vocab_size, special_tokens)
-        special_tokens = tuple(special_tokens)
         for token in (bos_token, eos_token):
             if token is not None and token not in special_tokens:
                 raise ValueError(f"{token!r} begins or ends a text, but is no special token")
@@ -123,8 +130,11 @@ class BPETokenizer(Tokenizer):
         """
         try:
             return cls(*read_bpe(path))
-        except ValueError as error:
-            raise ValueError(f"{path} cannot be read as a byte-level BPE: {error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            damage = "" if isinstance(error, ValueError) else f"damaged, {type(error).__name__} "
+            raise ValueError(
+                f"{path} cannot be read as a byte-level BPE: {damage}{error}"
+            ) from None
 
     def save(self, path: str | Path) -> None:
         """Writes a Hugging Face `tokenizer.json`, which the `tokenizers` library reads too.
@@ -136,7 +146,7 @@ class BPETokenizer(Tokenizer):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes `tokenizer.json` and `tokenizer_config.json`, which AutoTokenizer reads too."""
-        folder = Path(folder)
+        folder = local_path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self.save(folder / "tokenizer.json")
         write_tokenizer_config(folder / "tokenizer_config.json", self.config)
@@ -232,11 +242,12 @@ class BPETokenizer(Tokenizer):
 
 
 def _check_added_tokens(added_tokens: Sequence[AddedToken], vocabulary: Mapping[str, int]) -> None:
+    ids = dict(vocabulary)
     for token in added_tokens:
-        if token.content == "":
-            raise ValueError(f"the added token with the id {token.id} is empty")
-        if vocabulary.get(token.content, token.id) != token.id:
+        if token.special:
+            check_special_token(token.content)
+        if ids.setdefault(token.content, token.id) != token.id:
             raise ValueError(
-                f"the added token {token.content!r} has the id {token.id}, but the vocabulary "
-                f"gives it {vocabulary[token.content]}"
+                f"the added token {token.content!r} has the id {token.id}, but also the id "
+                f"{ids[token.content]}"
             )

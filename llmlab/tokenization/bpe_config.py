@@ -33,3 +33,7 @@ class BPEConfig:
     def __post_init__(self):
         if self.normalizer not in (None, "NFC"):
             raise ValueError(f'normalizer must be None or "NFC"; got {self.normalizer!r}')
+        for name in ("bos_token", "eos_token", "chat_template"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise ValueError(f"{name} must be text; got {value!r}")

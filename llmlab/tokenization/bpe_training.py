@@ -12,8 +12,9 @@ Units", section 3.2; on bytes, Radford et al. 2019, section 2.2.
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import pairwise
+from numbers import Integral
 
 from tqdm import tqdm
 
@@ -96,25 +97,40 @@ class PairCounts:
         return set(pairs)
 
 
+def read_special_tokens(special_tokens: Iterable[str]) -> tuple[str, ...]:
+    """The special tokens in their order. Raises TypeError for what has none, such as a set."""
+    if isinstance(special_tokens, str | bytes):
+        raise TypeError("special_tokens must be a list of strings; put a single one in brackets")
+    if isinstance(special_tokens, Set):
+        raise TypeError(
+            "special_tokens must be in order, since they get their ids in order: give a list, "
+            "such as sorted(special_tokens)"
+        )
+    return tuple(special_tokens)
+
+
+def check_special_token(token: str) -> None:
+    """Raises TypeError or ValueError for what cannot be a special token of a byte-level BPE."""
+    if not isinstance(token, str):
+        raise TypeError(f"a special token must be a str, not {type(token).__name__}")
+    if token == "":
+        raise ValueError("a special token must not be empty")
+    if token in BYTE_SYMBOLS:
+        raise ValueError(
+            f"the special token {token!r} is also the token of a byte, so that any text with this "
+            "byte would hold it; use a longer one, such as <|end|>"
+        )
+    check_text(token)
+
+
 def check_training(texts: Iterable[str], vocab_size: int, special_tokens: Sequence[str]) -> None:
     """Raises TypeError or ValueError for what no vocabulary can be learned with."""
     if isinstance(texts, str | bytes):
         raise TypeError("texts must be a list of strings; put a single text in brackets: [text]")
-    if isinstance(special_tokens, str | bytes):
-        raise TypeError("special_tokens must be a list of strings; put a single one in brackets")
-    if not isinstance(vocab_size, int):
+    if not isinstance(vocab_size, Integral) or isinstance(vocab_size, bool):
         raise TypeError(f"vocab_size must be a whole number, not {type(vocab_size).__name__}")
     for token in special_tokens:
-        if not isinstance(token, str):
-            raise TypeError(f"a special token must be a str, not {type(token).__name__}")
-        if token == "":
-            raise ValueError("a special token must not be empty")
-        if token in BYTE_SYMBOLS:
-            raise ValueError(
-                f"the special token {token!r} is also the token of a byte; "
-                "use a longer one, such as <|end|>"
-            )
-        check_text(token)
+        check_special_token(token)
     repeated = [token for token, count in Counter(special_tokens).items() if count > 1]
     if repeated:
         raise ValueError(f"special_tokens holds {repeated[0]!r} more than once")

@@ -4,7 +4,7 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
-from llmlab.json_file import read_json
+from llmlab.json_file import local_path, read_json
 from llmlab.tokenization.base import Tokenizer
 from llmlab.tokenization.bpe import BPETokenizer
 from llmlab.tokenization.wordpiece import WordPieceTokenizer
@@ -26,12 +26,12 @@ def load_tokenizer(name_or_path: str | Path | None = None) -> Tokenizer:
         package; else a name on the Hugging Face Hub, looked up in the local cache first, and then
         on the network unless HF_HUB_OFFLINE is set.
 
-    Raises FileNotFoundError saying where it looked and what to do, ValueError for a tokenizer of
-    another kind.
+    Raises FileNotFoundError saying where it looked and what to do, ValueError for an empty name or
+    a tokenizer of another kind.
     """
     if name_or_path is None:
         return _load_embedded()
-    path = Path(name_or_path).expanduser()
+    path = local_path(name_or_path)
     if path.is_dir():
         return _load_folder(path)
     if path.is_file():

@@ -21,6 +21,10 @@ class PreTokenizer:
         becomes a piece of its own, and so does the text between two matches; the next pattern cuts
         these further.
 
+    What counts as a letter or a digit is what `regex` knows, whose Unicode is a recent one. The
+    `tokenizers` library has an older one: the two may cut letters added after Unicode 14 (2021)
+    differently, as signs rather than letters.
+
     Raises ValueError for a pattern that is no regular expression.
     """
 
@@ -30,7 +34,7 @@ class PreTokenizer:
         for pattern in self.patterns:
             try:
                 regex.compile(pattern)
-            except regex.error as error:
+            except (regex.error, TypeError) as error:
                 raise ValueError(f"the pattern {pattern!r} cannot be compiled: {error}") from None
 
     def split(self, text: str) -> list[str]:

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from llmlab.json_file import read_json
+import regex
+
+from llmlab.json_file import local_path, read_json
 from llmlab.tokenization.added_tokens import AddedToken
 from llmlab.tokenization.bpe_config import BPEConfig
-from llmlab.tokenization.pre_tokenization import GPT2_PATTERN
+from llmlab.tokenization.pre_tokenization import GPT2_PATTERN, PreTokenizer
 
 BPEParts = tuple[dict[str, int], list[tuple[str, str]], list[AddedToken], BPEConfig]
 
@@ -21,25 +23,23 @@ BPEParts = tuple[dict[str, int], list[tuple[str, str]], list[AddedToken], BPECon
 def read_bpe(path: str | Path) -> BPEParts:
     """Vocabulary, merges, added tokens and config of a byte-level BPE.
 
-    Raises FileNotFoundError, or ValueError naming what is missing or not supported.
+    Raises FileNotFoundError, ValueError naming what is missing or not supported, and KeyError,
+    TypeError or AttributeError where parts are not what they should be at all.
     """
-    path = Path(path).expanduser()
+    path = local_path(path)
     content = read_json(path)
-    try:
-        vocabulary, merges, ignore_merges = _read_model(content.get("model"))
-        prefix, suffix = _read_template(content.get("post_processor"))
-        _check_decoder(content.get("decoder"))
-        config = BPEConfig(
-            **_read_pre_tokenizer(content.get("pre_tokenizer")),
-            normalizer=_read_normalizer(content.get("normalizer")),
-            ignore_merges=ignore_merges,
-            prefix=prefix,
-            suffix=suffix,
-            **read_tokenizer_config(path.parent),
-        )
-        return vocabulary, merges, read_added_tokens(content), config
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is damaged: {type(error).__name__} {error}") from None
+    vocabulary, merges, ignore_merges = _read_model(content.get("model"))
+    prefix, suffix = _read_template(content.get("post_processor"))
+    _check_decoder(content.get("decoder"))
+    config = BPEConfig(
+        **_read_pre_tokenizer(content.get("pre_tokenizer")),
+        normalizer=_read_normalizer(content.get("normalizer")),
+        ignore_merges=ignore_merges,
+        prefix=prefix,
+        suffix=suffix,
+        **read_tokenizer_config(path.parent),
+    )
+    return vocabulary, merges, read_added_tokens(content), config
 
 
 def read_added_tokens(content: Mapping[str, Any]) -> list[AddedToken]:
@@ -92,8 +92,8 @@ def _read_model(model: Any) -> tuple[dict[str, int], list[tuple[str, str]], bool
         for merge in model["merges"]
     ]
     for merge in merges:
-        if len(merge) != 2:
-            raise ValueError(f"the merge {' '.join(merge)!r} is not a pair")
+        if len(merge) != 2 or not all(isinstance(token, str) for token in merge):
+            raise ValueError(f"the merge {' '.join(map(str, merge))!r} is not a pair of tokens")
     return dict(model["vocab"]), merges, bool(model.get("ignore_merges"))
 
 
@@ -131,12 +131,24 @@ def _split_pattern(step: Mapping[str, Any]) -> str:
         return r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
     if step["type"] != "Split":
         raise ValueError(f"it has the pre-tokenizer {step['type']}, which llmlab does not do")
-    # "Removed" and inverted keeps the matches and drops nothing, if the pattern matches all text.
-    if (step["behavior"], bool(step.get("invert"))) not in (("Isolated", False), ("Removed", True)):
-        raise ValueError(f"it splits with the behaviour {step['behavior']}; llmlab does Isolated")
     if "Regex" not in step["pattern"]:
         raise ValueError("it splits at a string, not at a regular expression")
-    return step["pattern"]["Regex"]
+    pattern = step["pattern"]["Regex"]
+    if step["behavior"] == "Isolated":  # inverted or not: a match and what is between are pieces
+        return pattern
+    if step["behavior"] != "Removed" or not step.get("invert"):
+        raise ValueError(f"it splits with the behaviour {step['behavior']}; llmlab does Isolated")
+    if not _matches_every_character(pattern):  # what is between matches would be removed
+        raise ValueError(f"it drops text that {pattern!r} does not match; llmlab drops nothing")
+    return pattern
+
+
+def _matches_every_character(pattern: str) -> bool:
+    """Whether the pattern leaves no character out; asked of the first scripts and of samples."""
+    PreTokenizer((pattern,))  # a pattern that is none is told here
+    compiled = regex.compile(pattern)
+    code_points = (*range(0x3000), *range(0x3000, 0xD800, 64), *range(0xE000, 0x110000, 64))
+    return all(compiled.fullmatch(chr(code_point)) for code_point in code_points)
 
 
 def _read_template(processor: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:

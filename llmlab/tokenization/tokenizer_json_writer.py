@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from llmlab.json_file import local_path
 from llmlab.tokenization.added_tokens import AddedToken
 from llmlab.tokenization.bpe_config import BPEConfig
 from llmlab.tokenization.pre_tokenization import GPT2_PATTERN
@@ -18,7 +19,7 @@ def write_bpe(
     config: BPEConfig,
 ) -> None:
     """Writes a `tokenizer.json`. Raises FileNotFoundError where its folder does not exist."""
-    path = Path(path).expanduser()
+    path = local_path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
     content = {

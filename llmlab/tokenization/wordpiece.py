@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from llmlab.json_file import read_json
+from llmlab.json_file import local_path, read_json
 from llmlab.tokenization.added_tokens import AddedToken, AddedTokenSplitter
 from llmlab.tokenization.base import Tokenizer, check_text
 from llmlab.tokenization.bert_characters import (
@@ -42,24 +42,21 @@ class WordPieceTokenizer(Tokenizer):
     What the text looked like (spaces, case, unknown words) is lost, so decoding gives a plain
     version.
 
-    Raises ValueError where [UNK] is missing or two tokens share an id.
+    Raises ValueError where [UNK] is missing, two tokens share an id, or an id is no whole number.
     """
 
     def __init__(self, vocabulary: Mapping[str, int], *, lowercase: bool = True):
         if "[UNK]" not in vocabulary:
             raise ValueError("the vocabulary lacks [UNK], which stands for unknown words")
-        special_tokens = {
-            token: vocabulary[token] for token in SPECIAL_TOKENS if token in vocabulary
-        }
-        super().__init__(vocabulary, special_tokens)
+        if not isinstance(lowercase, bool):
+            raise ValueError(f"lowercase must be true or false; got {lowercase!r}")
+        super().__init__(vocabulary, [token for token in SPECIAL_TOKENS if token in vocabulary])
         self.lowercase = lowercase
-        self.pad_id = vocabulary.get("[PAD]")
-        self.unk_id = vocabulary["[UNK]"]
-        self.cls_id = vocabulary.get("[CLS]")
-        self.sep_id = vocabulary.get("[SEP]")
-        self.mask_id = vocabulary.get("[MASK]")
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
+            self.vocabulary.get(token) for token in SPECIAL_TOKENS
+        )
         self._splitter = AddedTokenSplitter(
-            AddedToken(token, token_id) for token, token_id in special_tokens.items()
+            AddedToken(token, token_id) for token, token_id in self.special_tokens.items()
         )
 
     @classmethod
@@ -74,7 +71,7 @@ class WordPieceTokenizer(Tokenizer):
         """
         if isinstance(path_or_mapping, Mapping):
             return cls(path_or_mapping, lowercase=lowercase)
-        return cls(_read_vocab(Path(path_or_mapping).expanduser()), lowercase=lowercase)
+        return cls(_read_vocab(local_path(path_or_mapping)), lowercase=lowercase)
 
     @classmethod
     def from_file(cls, path: str | Path) -> "WordPieceTokenizer":
@@ -187,7 +184,8 @@ def _read_vocab(path: Path) -> dict[str, int]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}; give a vocab.txt with one token a line")
     try:
-        with path.open(encoding="utf-8") as lines:
+        # Some editors put a mark (BOM) before the text, which "utf-8-sig" takes away.
+        with path.open(encoding="utf-8-sig") as lines:
             tokens = [line.rstrip("\n") for line in lines]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error}") from None

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jaxtyping
 import pytest
 import torch
 from model_tools import CHECKPOINTS, hugging_face_model, random_ids, small_config, small_model
@@ -21,6 +22,14 @@ IDS = random_ids(2, 12)
 def no_gradients():
     with torch.inference_mode():
         yield
+
+
+@pytest.fixture
+def plain_errors():
+    """Without the test run's type checks, so that our own messages can be read."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def logits_of(theirs):
@@ -143,6 +152,18 @@ def test_a_dtype_that_is_not_floating_point(llama_folder):
         load_model(llama_folder, dtype=torch.int8)
 
 
+@pytest.mark.parametrize("dtype", ["float16", None, float])
+def test_a_dtype_that_is_none(dtype, llama_folder, plain_errors):
+    with pytest.raises(TypeError, match=r"such as torch\.float16; got"):
+        load_model(llama_folder, dtype=dtype)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "gpu", "mps:7", torch.device("xla")])
+def test_a_device_that_is_not_there(device, llama_folder):
+    with pytest.raises(ValueError, match=rf"the device '{device}' cannot be used.*device='cpu'"):
+        load_model(llama_folder, device=device)
+
+
 def test_all_that_is_wrong_is_listed(llama_folder):
     def damage(tensors):
         del tensors["model.norm.weight"], tensors["model.layers.2.mlp.up_proj.weight"]
@@ -216,12 +237,24 @@ def test_a_damaged_file(damage, llama_folder):
         load_model(llama_folder)
 
 
+def test_a_damaged_shard_is_named(tmp_path):
+    hugging_face_model("llama").save_pretrained(tmp_path, max_shard_size="20KB")
+    shard = sorted(tmp_path.glob("*.safetensors"))[1]
+    shard.write_bytes(shard.read_bytes()[:-4])
+    with pytest.raises(ValueError, match=rf"{shard} is no complete safetensors file"):
+        load_model(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("index", "error", "message"),
     [
         ("{}", ValueError, "no index of safetensors"),
         ("no json", ValueError, "no index of safetensors"),
         ('{"weight_map": {"a": "../b.safetensors"}}', ValueError, "outside its folder"),
+        ('{"weight_map": {"a": 5}}', ValueError, "outside its folder"),
+        ('{"weight_map": {"a": 5, "b": "c"}}', ValueError, "no index of safetensors"),
+        ('{"weight_map": []}', ValueError, "no index of safetensors"),
+        ("[]", ValueError, "no index of safetensors"),
         ('{"weight_map": {"a": "b.safetensors"}}', FileNotFoundError, "lacks .*b.safetensors"),
     ],
 )
@@ -243,9 +276,28 @@ def test_none_is_the_embedded_model(llama_folder, monkeypatch):
 def test_paths_that_are_no_folder(llama_folder):
     with pytest.raises(FileNotFoundError, match="give the folder"):
         load_model(llama_folder / "config.json")
-    for path in (llama_folder / "absent", "./absent", "/absent/model", "a/b/c", "~/absent", ""):
+    absent = llama_folder / "absent"
+    for path in (absent, f"{absent}/", "./absent", "/absent/model", "a/b/c", "~/absent"):
         with pytest.raises(FileNotFoundError, match="there is no folder"):
-            load_model(path) if path else load_model(str(llama_folder) + "/absent/")
+            load_model(path)
+
+
+def test_no_name_is_not_the_folder_one_is_in(llama_folder, monkeypatch):
+    monkeypatch.chdir(llama_folder)
+    assert load_model(".").config == small_config("llama")
+    with pytest.raises(ValueError, match="the path is empty"):
+        load_model("")
+    with pytest.raises(ValueError, match="the path is empty"):
+        save_model(small_model(), "")
+
+
+def test_the_home_is_written_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert save_model(small_model(), "~/new/model") == tmp_path / "new" / "model"
+    assert load_model("~/new/model").config == small_config("llama")
+    for call in (load_model, lambda path: save_model(small_model(), path)):
+        with pytest.raises(FileNotFoundError, match="there is no path '~no_such_user/x'"):
+            call("~no_such_user/x")
 
 
 def test_a_local_folder_comes_before_the_hub(llama_folder, monkeypatch):

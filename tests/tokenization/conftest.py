@@ -1,9 +1,18 @@
 """Tokenizers that the tests of this folder share."""
 
+import jaxtyping
 import pytest
 from tokenization_tools import CORPUS, SPECIAL_TOKENS, VOCAB_SIZE, train_with_tokenizers
 
 from llmlab.tokenization import BPETokenizer, bert_package_folder
+
+
+@pytest.fixture
+def plain_errors():
+    """Without the test run's type checks, so that our own messages can be read."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")

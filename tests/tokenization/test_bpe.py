@@ -220,6 +220,49 @@ for call in calls:
         assert line.startswith(beginning)
 
 
+@pytest.mark.usefixtures("plain_errors")
+@pytest.mark.parametrize(
+    "ids",
+    [
+        {7, 8},
+        frozenset({7}),
+        {7: 8},
+        [True],
+        [7.0],
+        [[7]],
+        torch.tensor([[7], [8]]),
+        torch.tensor([True]),
+        torch.tensor([7.0]),
+        torch.tensor(7),
+        [torch.tensor([7])],
+        np.array([[7]]),
+        np.array([False]),
+    ],
+    ids=repr,
+)
+def test_ids_without_order_or_of_another_shape_or_kind_are_refused(ours, ids):
+    with pytest.raises(TypeError, match="token ids must"):
+        ours.decode(ids)
+
+
+def test_ids_of_every_library(ours):
+    ids = ours.encode("time flies")
+    for same in (torch.tensor(ids), np.array(ids), [np.int32(i) for i in ids], tuple(ids)):
+        assert ours.decode(same) == "time flies"
+    assert ours.decode(iter(ids)) == "time flies"
+    assert ours.decode([torch.tensor(i) for i in ids]) == "time flies"
+    assert ours.is_special(torch.tensor(0))
+
+
+@pytest.mark.usefixtures("plain_errors")
+def test_special_tokens_come_in_an_order():
+    expected = BPETokenizer.train(CORPUS, 300, ["<b>", "<a>"]).vocabulary
+    given = (token for token in ("<b>", "<a>"))
+    assert BPETokenizer.train(CORPUS, np.int64(300), given).vocabulary == expected
+    with pytest.raises(TypeError, match=r"sorted\(special_tokens\)"):
+        BPETokenizer.train(CORPUS, 300, {"<b>", "<a>"})
+
+
 def test_a_merge_that_spells_a_special_token_is_not_applied():
     """`tokenizers` can learn such merges; then text would become a control token."""
     merges = [("a", "b"), ("ab", "c")]
@@ -233,8 +276,10 @@ def test_vocabulary_and_merges_must_fit_together():
         BPETokenizer(BYTES, [("a", "b")])
     with pytest.raises(ValueError, match="same id"):
         BPETokenizer({**BYTES, "ab": 0}, [])
-    with pytest.raises(ValueError, match="added token 'a' has the id 256"):
-        BPETokenizer(BYTES, [], [AddedToken("a", 256)])
+    with pytest.raises(ValueError, match="added token 'ab' has the id 257"):
+        BPETokenizer({**BYTES, "ab": 256}, [], [AddedToken("ab", 257)])
+    with pytest.raises(ValueError, match="added token 'ab' has the id 257"):
+        BPETokenizer(BYTES, [], [AddedToken("ab", 256), AddedToken("ab", 257)])
     with pytest.raises(ValueError, match="id 256 is empty"):
         BPETokenizer(BYTES, [], [AddedToken("", 256)])
     with pytest.raises(ValueError, match="template names tokens"):

@@ -7,7 +7,7 @@ from tokenization_tools import CORPUS, FEW, SPECIAL_TOKENS, TEXT, train_with_tok
 from tokenizers import AddedToken, Regex, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
-from llmlab.tokenization import CHATML_TEMPLATE, BPETokenizer
+from llmlab.tokenization import CHATML_TEMPLATE, BPEConfig, BPETokenizer
 
 LLAMA3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -53,6 +53,10 @@ def make_tiktoken_conversion(tokenizer):
     tokenizer.pre_tokenizer = split_then_bytes(LLAMA3_PATTERN, behavior="removed", invert=True)
 
 
+def make_inverted(tokenizer):
+    tokenizer.pre_tokenizer = split_then_bytes(r"\p{L}+", invert=True)
+
+
 def make_smollm(tokenizer):
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -87,6 +91,7 @@ LAYOUTS = [
     make_llama3,
     make_qwen2,
     make_tiktoken_conversion,
+    make_inverted,
     make_smollm,
     make_digit_groups,
     make_space_before_the_text,
@@ -188,6 +193,19 @@ UNSUPPORTED = {
             {"type": "Digits"}, {"type": "ByteLevel", "add_prefix_space": True}]},
         "add_prefix_space after another pre-tokenizer",
     ),
+    "a split that drops text": (
+        {"pre_tokenizer__type": "Sequence", "pre_tokenizer__pretokenizers": [
+            {"type": "Split", "behavior": "Removed", "invert": True,
+             "pattern": {"Regex": r"\p{L}+|\s+"}},
+            {"type": "ByteLevel"}]},
+        "drops text",
+    ),
+    "a pattern that is no text": (
+        {"pre_tokenizer__type": "Sequence", "pre_tokenizer__pretokenizers": [
+            {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": 5}},
+            {"type": "ByteLevel"}]},
+        "cannot be compiled",
+    ),
     "broken pattern": (
         {"pre_tokenizer__type": "Sequence", "pre_tokenizer__pretokenizers": [
             {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": "("}},
@@ -202,16 +220,43 @@ UNSUPPORTED = {
     ),
     "merge of three": ({"model__merges": ["a b c"]}, "'a b c' is not a pair"),
     "merge of nothing known": ({"model__merges": [["a", "遥"]]}, "needs the token '遥'"),
-    "damaged": ({"added_tokens": [{"id": 0}]}, "it is damaged"),
+    "merge of numbers": ({"model__merges": [[1, "a"]]}, "'1 a' is not a pair"),
+    "id that is text": ({"model__vocab__a": "5"}, "'a': '5'"),
+    "id that is half": ({"model__vocab__a": 5.5}, "'a': 5.5"),
+    "id that is true": ({"model__vocab__a": True}, "'a': True"),
+    "id below zero": ({"model__vocab__a": -1}, "'a': -1"),
+    "added id that is text": ({"added_tokens": [{"id": "0", "content": "<x>"}]}, "'<x>': '0'"),
+    "added token that is no text": ({"added_tokens": [{"id": 0, "content": 7}]}, "not 7"),
+    "special token that is a byte's": (
+        {"added_tokens": [{"id": 36, "content": "!", "special": True}]},
+        "'!' is also the token of a byte",
+    ),
+    "damaged": ({"added_tokens": [{"id": 0}]}, "damaged, KeyError"),
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("plain_errors")
 @pytest.mark.parametrize(("changes", "message"), UNSUPPORTED.values(), ids=UNSUPPORTED.keys())
 def test_what_is_not_supported_is_named(ours, tmp_path, changes, message):
     path = saved(ours, tmp_path / "tokenizer.json", **changes)
     with pytest.raises(ValueError, match=r"tokenizer\.json cannot be read") as raised:
         BPETokenizer.from_file(path)
     assert message in str(raised.value)
+
+
+@pytest.mark.usefixtures("plain_errors")
+@pytest.mark.parametrize("key", ["bos_token", "eos_token", "chat_template"])
+def test_a_tokenizer_config_of_wrong_types_is_named(ours, tmp_path, key):
+    ours.save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({key: 5}))
+    with pytest.raises(ValueError, match=f"{key} must be text; got 5"):
+        BPETokenizer.from_file(tmp_path / "tokenizer.json")
+
+
+def test_an_empty_text_stays_empty_where_a_space_goes_before_others():
+    tokenizer = BPETokenizer.train([], 256)
+    config = BPEConfig(add_prefix_space=True)
+    assert BPETokenizer(tokenizer.vocabulary, [], config=config).encode("") == []
 
 
 def test_files_that_are_none(ours, tmp_path):

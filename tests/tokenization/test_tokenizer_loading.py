@@ -130,6 +130,20 @@ def test_a_path_that_is_not_there_is_no_hub_name(no_hub, name):
     assert no_hub == []
 
 
+def test_the_home_is_written_out(ours, tmp_path, monkeypatch, no_hub):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ours.save_pretrained("~/new/folder")
+    assert load_tokenizer("~/new/folder").vocabulary == ours.vocabulary
+    ours.save("~/new/tokenizer.json")
+    assert BPETokenizer.from_file("~/new/tokenizer.json").vocabulary == ours.vocabulary
+    for call in (load_tokenizer, BPETokenizer.from_file, ours.save_pretrained, ours.save):
+        with pytest.raises(FileNotFoundError, match="there is no path '~no_such_user/x'"):
+            call("~no_such_user/x")
+        with pytest.raises(ValueError, match="the path is empty"):
+            call("")
+    assert no_hub == []
+
+
 def test_folders_and_files_of_both_kinds(ours, tmp_path, bert_folder):
     ours.save_pretrained(tmp_path / "bpe")
     for path in (tmp_path / "bpe", tmp_path / "bpe" / "tokenizer.json", str(tmp_path / "bpe")):

@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tokenizers
 from hypothesis import given
@@ -206,6 +207,27 @@ def test_vocabularies_that_are_none(tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"[UNK]\n\xe9\n")
     with pytest.raises(ValueError, match="not UTF-8"):
         WordPieceTokenizer.from_vocab(tmp_path / "latin.txt")
+
+
+@pytest.mark.usefixtures("plain_errors")
+def test_vocabularies_of_wrong_types():
+    for vocabulary, message in (
+        ({"[UNK]": 0, "a": 1.5}, r"'a': 1\.5"),
+        ({"[UNK]": 0, "a": "1"}, "'a': '1'"),
+        ({"[UNK]": 0, "a": True}, "'a': True"),
+        ({"[UNK]": 0, 7: 1}, "7: 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            WordPieceTokenizer.from_vocab(vocabulary)
+    with pytest.raises(ValueError, match="lowercase must be true or false; got 'no'"):
+        WordPieceTokenizer.from_vocab({"[UNK]": 0}, lowercase="no")
+    numbers = WordPieceTokenizer.from_vocab({"[UNK]": np.int64(0), "a": np.int32(1)})
+    assert [type(token_id) for token_id in numbers.encode("a b")] == [int, int]
+
+
+def test_a_mark_before_the_text_is_no_part_of_the_first_token(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\na\n", encoding="utf-8-sig")
+    assert load_tokenizer(tmp_path).vocabulary == {"[UNK]": 0, "a": 1}
 
 
 def test_wrong_calls(ours):
