@@ -31,6 +31,7 @@ class Event:
     """One tile on its way from HBM (a load) or to HBM (a store)."""
 
     step: int  # order of execution, from 0
+    launch: int  # which kernel: all of one is done before the next begins
     program: tuple[int, ...]  # which program of the grid asked; () where there is no grid
     kind: str  # "load" or "store"
     tensor: str
@@ -44,12 +45,14 @@ class Trace:
 
     tensors: dict[str, TensorInfo] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    launch: int = 0  # of the events that are recorded now
 
     def record(
         self, program: tuple[int, ...], kind: str, tensor: str, tile: Tile, size: int
     ) -> None:
         """Add one event of `size` bytes at the end."""
-        self.events.append(Event(len(self.events), program, kind, tensor, tile, size))
+        step = len(self.events)
+        self.events.append(Event(step, self.launch, program, kind, tensor, tile, size))
 
     def bytes(self, tensor: str | None = None, kind: str | None = None) -> int:
         """Bytes moved, of one tensor and one kind of event or of all.
@@ -87,9 +90,9 @@ class Trace:
                 moved[event.tensor] += event.bytes
         return {name: size for name, size in moved.items() if size}
 
-    def programs(self) -> list[tuple[int, ...]]:
-        """The programs that moved something, in the order in which they began."""
-        return list(dict.fromkeys(event.program for event in self.events))
+    def programs(self) -> list[tuple[int, tuple[int, ...]]]:
+        """(launch, program) of those that moved something, in the order in which they began."""
+        return list(dict.fromkeys((event.launch, event.program) for event in self.events))
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)

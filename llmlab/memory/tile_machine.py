@@ -126,6 +126,10 @@ class TileMachine:
         finally:
             self._tiles, self._program = held, before
 
+    def next_kernel(self) -> None:
+        """What follows begins when all programs so far are done, as a kernel of its own."""
+        self.trace.launch += 1
+
     def _tensor(self, name: str) -> Tensor:
         if name not in self._hbm:
             raise ValueError(f"HBM holds no tensor {name!r}; there are {list(self._hbm)}")

@@ -67,17 +67,19 @@ def standard(machine: TileMachine, shape: AttentionShape) -> None:
     _place_scores(machine, shape)
     group = shape.heads // shape.kv_heads
     for b, kv_head in _each(shape.batch, shape.kv_heads):
-        with machine.program(b, kv_head, 0):
+        with machine.program(b, kv_head):
             key = machine.load("K", b, kv_head)  # [S, D]
             for head in range(kv_head * group, (kv_head + 1) * group):
                 query = machine.load("Q", b, head)  # [T, D]
                 machine.store("S", b, head, _scores(query, key))
                 machine.free(query)
+    machine.next_kernel()
     for b, head in _each(shape.batch, shape.heads):
-        with machine.program(b, head, 1):
+        with machine.program(b, head):
             _softmax_rows(machine, shape, b, head, slice(0, shape.n_q))
+    machine.next_kernel()
     for b, kv_head in _each(shape.batch, shape.kv_heads):
-        with machine.program(b, kv_head, 2):
+        with machine.program(b, kv_head):
             value = machine.load("V", b, kv_head)  # [S, D]
             for head in range(kv_head * group, (kv_head + 1) * group):
                 weights = machine.load("P", b, head)  # [T, S]
@@ -95,9 +97,11 @@ def standard_tiled(machine: TileMachine, shape: AttentionShape) -> None:
                 query = machine.load("Q", b, head, rows)  # [block_q, D]
                 key = machine.load("K", b, head // group, keys)  # [block_k, D]
                 machine.store("S", b, head, rows, keys, _scores(query, key))
+    machine.next_kernel()
     for b, head, rows in _each_query_block(shape):
         with machine.program(b, head, rows.start):
             _softmax_rows(machine, shape, b, head, rows)
+    machine.next_kernel()
     for b, head, rows in _each_query_block(shape):
         with machine.program(b, head, rows.start):
             output = machine.allocate("O", torch.zeros(rows.stop - rows.start, shape.head_dim))
@@ -176,6 +180,7 @@ def decode(machine: TileMachine, shape: AttentionShape) -> None:
             machine.store("O_partial", b, heads, split, output.data / total.data)
             log_sum_exp = maximum.data + total.data.log()  # [group, 1]
             machine.store("LSE_partial", b, heads, split, log_sum_exp[:, 0])
+    machine.next_kernel()
     for b, head in _each(shape.batch, shape.heads):
         with machine.program(b, head):
             weights = machine.load("LSE_partial", b, head).data.softmax(0)  # [splits]

@@ -33,7 +33,7 @@ def test_load_and_store_are_recorded(machine):
     assert machine.result("X")[0].tolist() == [5, 6, 2, 3]
     assert machine.trace.bytes("X", "load") == 32
     assert machine.trace.bytes(kind="store") == 8
-    assert machine.trace.programs() == [(), (3, 1)]
+    assert machine.trace.programs() == [(0, ()), (0, (3, 1))]
 
 
 def test_a_loaded_tile_is_a_copy(machine):
@@ -56,9 +56,13 @@ def test_the_budget_is_kept(machine):
 
 
 def test_a_program_gives_its_room_back_even_when_it_fails(machine):
-    with pytest.raises(SRAMOverflowError), machine.program(0):
-        machine.load("X")
-        machine.allocate("S", torch.zeros(64))
+    def program():
+        with machine.program(0):
+            machine.load("X")
+            machine.allocate("S", torch.zeros(64))
+
+    with pytest.raises(SRAMOverflowError):
+        program()
     assert machine.used_sram_bytes == 0
 
 

@@ -90,7 +90,8 @@ def split_kernel(
         output = output * rescale[:, None]
         output = tl.dot(weights, value, acc=output, input_precision="ieee")  # [ROWS, PADDED_DIM]
 
-    output /= tl.where(total == 0.0, 1.0, total)[:, None]
+    total = tl.where(total == 0.0, 1.0, total)  # a split that saw nothing stays 0
+    output /= total[:, None]
     splits = tl.num_programs(0)
     first_head = (batch * tl.num_programs(1) + kv_head) * group
     partial += (first_head * splits + split) * HEAD_DIM

@@ -114,7 +114,8 @@ def flash_kernel(
         output = output * rescale[:, None]
         output = tl.dot(weights, value, acc=output, input_precision="ieee")  # [BLOCK_Q, PADDED_DIM]
 
-    output /= tl.where(total == 0.0, 1.0, total)[:, None]  # a row that saw nothing stays 0
+    total = tl.where(total == 0.0, 1.0, total)  # a row that saw nothing stays 0
+    output /= total[:, None]
     row = (batch * tl.num_programs(1) + head) * query_count
     o += row * HEAD_DIM
     store_tile(o, queries, columns, HEAD_DIM, 1, query_count, HEAD_DIM, output, INTERPRETED)
