@@ -237,7 +237,7 @@ def launch_naive(
 
 
 def flash_decode(
-    q: Float[Tensor, "B H 1 D"],
+    q: Float[Tensor, "B H T D"],
     k: Float[Tensor, "B Hkv S D"],
     v: Float[Tensor, "B Hkv S D"],
     *,
@@ -245,8 +245,8 @@ def flash_decode(
     scale: float | None = None,
     block_k: int = 64,
     splits: int | None = None,
-) -> Float[Tensor, "B H 1 D"]:
-    """Attention of one new token over a long cache, the keys cut into splits that run at once.
+) -> Float[Tensor, "B H T D"]:
+    """Attention of one new token (T = 1) over a long cache, in splits of keys that run at once.
 
     Args:
         mask: bool, broadcastable to [B, H, 1, S], True where the query may attend to the key.

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -62,40 +63,65 @@ def _use_interpreter() -> None:
     import triton
 
     triton.knobs.runtime.interpret = True
-    _decorate_language(interpreted=True)
+    for namespace in _language_namespaces():
+        _decorate(namespace, interpreted=True)
     print("Triton: no GPU here, so kernels run in its interpreter, on the CPU.", file=sys.stderr)
 
 
 @contextmanager
-def compiling() -> Iterator[None]:
-    """Inside, kernels can be compiled for a GPU that is not there, even while interpreting.
+def compilable(kernel: Any) -> Iterator[Any]:
+    """Inside, the kernel as one that can be compiled for a GPU, which need not be here.
 
-    Wrap the kernel too: `triton.JITFunction(kernel.fn)`.
+    While interpreting, everything that the kernel calls is turned into what the compiler reads,
+    and back at the end.
     """
     import triton
 
     if not interpreting():
-        yield
+        yield kernel
         return
+    namespaces = _language_namespaces() + _called_namespaces(kernel)
     triton.knobs.runtime.interpret = False
-    _decorate_language(interpreted=False)
+    for namespace in namespaces:
+        _decorate(namespace, interpreted=False)
     try:
-        yield
+        yield triton.JITFunction(kernel.fn)
     finally:
         triton.knobs.runtime.interpret = True
-        _decorate_language(interpreted=True)
+        for namespace in namespaces:
+            _decorate(namespace, interpreted=True)
 
 
-def _decorate_language(*, interpreted: bool) -> None:
-    """Turn Triton's own jitted functions into interpreted ones, or back."""
+def _language_namespaces() -> list[dict[str, Any]]:
+    return [
+        vars(module)
+        for name, module in list(sys.modules.items())
+        if name.startswith("triton.language")
+    ]
+
+
+def _called_namespaces(kernel: Any) -> list[dict[str, Any]]:
+    """The global names of a kernel's file, and those of the functions that they stand for."""
+    from triton.runtime.interpreter import InterpretedFunction
+
+    found, waiting = [], [kernel.fn.__globals__]
+    while waiting:
+        namespace = waiting.pop()
+        if not any(namespace is other for other in found):
+            found.append(namespace)
+            functions = [f for f in namespace.values() if isinstance(f, InterpretedFunction)]
+            waiting += [function.fn.__globals__ for function in functions]
+    return found
+
+
+def _decorate(namespace: dict[str, Any], *, interpreted: bool) -> None:
+    """Turn the jitted functions among these names into interpreted ones, or back."""
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
     present, wanted = JITFunction, InterpretedFunction
     if not interpreted:
         present, wanted = wanted, present
-    for name, module in list(sys.modules.items()):
-        if name.startswith("triton.language"):
-            for attribute, function in list(vars(module).items()):
-                if isinstance(function, present):
-                    setattr(module, attribute, wanted(function.fn))
+    for name, function in list(namespace.items()):
+        if isinstance(function, present):
+            namespace[name] = wanted(function.fn)
