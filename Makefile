@@ -9,7 +9,7 @@ PORT   ?= 8888
 IP     ?= localhost
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test lint format figures notebooks html train clean
+.PHONY: help lab test lint format figures notebooks html bench train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ html: $(READY) ## the book as web pages, in html/notebooks/
 	$(BIN)/jupyter nbconvert --log-level WARN --to html --output-dir html/notebooks notebooks/[0-9]*.ipynb
 	cp -R figures html/
 	perl -pi -e 's/(href="[^":]*)\.ipynb/$$1.html/g' html/notebooks/*.html
+
+bench: $(READY) ## measure attention on this machine (a minute on a CPU, some minutes on a GPU)
+	$(BIN)/llmlab bench flash
 
 train: $(READY) ## train the embedded model again (resumes after an interruption)
 	$(BIN)/llmlab train

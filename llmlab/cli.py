@@ -99,6 +99,29 @@ def make_parser() -> argparse.ArgumentParser:
     )
     lab.set_defaults(run=run_lab)
 
+    bench = commands.add_parser(
+        "bench",
+        help="measure this machine: ratios within one run",
+        description="Measurements that compare within one run, and with what is possible.",
+    )
+    benches = bench.add_subparsers(dest="bench", metavar="WHAT", required=True)
+    flash = benches.add_parser(
+        "flash",
+        help="attention: naive, tiled, flash, PyTorch's own; accuracy, time, memory, roofline",
+        description="Attention checked against float64 and timed, forward, over many lengths: on "
+        "a GPU naive PyTorch, naive Triton, flash Triton and each back end of PyTorch's own; on a "
+        "CPU the reference, tiled attention and PyTorch's own. Writes flash.csv and flash.svg.",
+    )
+    flash.add_argument("--quick", action="store_true", help="a few small sizes only")
+    flash.add_argument(
+        "--output",
+        type=Path,
+        default=Path("bench"),
+        metavar="FOLDER",
+        help="where flash.csv and flash.svg go (default: bench)",
+    )
+    flash.set_defaults(run=run_bench_flash)
+
     doctor = commands.add_parser(
         "doctor",
         help="what this machine can do",
@@ -260,6 +283,12 @@ def run_train(options: argparse.Namespace) -> None:
     print(f"the model is in {options.output}")
 
 
+def run_bench_flash(options: argparse.Namespace) -> None:
+    from llmlab.bench.flash import run
+
+    run(options.output.expanduser(), quick=options.quick)
+
+
 def run_lab(options: argparse.Namespace) -> None:
     """Replace this process by JupyterLab, opened on a chapter."""
     import webbrowser
@@ -276,6 +305,8 @@ def run_lab(options: argparse.Namespace) -> None:
         f"--port={options.port}",
         f"--ip={options.ip}",
         "--ServerApp.root_dir=.",
+        "--LabApp.news_url=None",  # no question about news, and no look for updates: no network
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
     ]
     command.append(f"--LabApp.default_url=/lab/tree/{chapters[0].as_posix()}")
     if hasattr(os, "geteuid") and os.geteuid() == 0:  # in a container

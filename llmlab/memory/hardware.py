@@ -113,7 +113,7 @@ def this_gpu() -> Hardware | None:
     return None
 
 
-def measure_cpu(*, megabytes: int = 256, size: int = 1024, tries: int = 5) -> Hardware:
+def measure_cpu(*, megabytes: int = 256, size: int = 2048, tries: int = 5) -> Hardware:
     """The ceilings of this machine's CPU, measured in about a second with the threads in use.
 
     Bandwidth: the sum of a buffer of `megabytes`, far larger than the caches, as the best of

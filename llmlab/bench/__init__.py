@@ -1,0 +1,1 @@
+"""Measurements that print ratios within one run: `llmlab bench`."""

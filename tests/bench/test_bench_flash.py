@@ -1,0 +1,76 @@
+"""The benchmark runs, and says what it measured."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from llmlab.bench.flash import Case, cases, naive_pytorch, run
+from llmlab.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_quick_run(tmp_path, capsys):
+    assert main(["bench", "flash", "--quick", "--output", str(tmp_path / "new")]) in (0, None)
+    printed = capsys.readouterr().out
+    assert "x as fast in the median" in printed
+    rows = list(csv.DictReader((tmp_path / "new" / "flash.csv").open()))
+    assert {row["head_dim"] for row in rows} == {"64", "128"}
+    assert all(float(row["error"]) < 1e-5 for row in rows if row["dtype"] == "float32")
+    assert all(float(row["milliseconds"]) > 0 for row in rows)
+    assert "<svg" in (tmp_path / "new" / "flash.svg").read_text()
+    assert f"{rows[0]['attention']:15}" in printed
+
+
+def test_the_figures_of_a_row(tmp_path):
+    """TFLOP/s are FLOPs over time, and the FLOPs are 4 N^2 d a head."""
+    found = run(tmp_path, quick=True)[0]
+    case = next(c for c in cases(gpu=torch.cuda.is_available(), quick=True) if c.n == found.n)
+    flops = 4 * case.n**2 * case.head_dim * case.heads * case.batch
+    assert found.tflops * found.milliseconds * 1e9 == pytest.approx(flops)
+
+
+def test_what_is_called_naive_is_attention():
+    q, k, v = Case(33, 8, True, "float32", 2, 3).inputs("cpu")
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    torch.testing.assert_close(naive_pytorch(q, k, v, causal=True), expected)
+
+
+def test_the_gpu_sizes_are_those_asked_for():
+    sizes = cases(gpu=True, quick=False)
+    assert {case.n for case in sizes} == {512, 1024, 2048, 4096, 8192, 16384}
+    assert {(c.head_dim, c.causal, c.dtype) for c in sizes} == {
+        (d, causal, dtype)
+        for d in (64, 128)
+        for causal in (False, True)
+        for dtype in ("float16", "bfloat16")
+    }
+
+
+def test_it_needs_torch_and_triton_only(tmp_path):
+    """With everything else that the package uses made unimportable."""
+    blocked = ["jaxtyping", "transformers", "tokenizers", "safetensors", "tqdm", "matplotlib",
+               "ipywidgets", "regex", "jinja2", "numpy.testing"]  # fmt: skip
+    script = str(ROOT / "llmlab" / "bench" / "standalone.py")
+    code = (
+        "import sys, importlib.util\n"
+        f"blocked = {blocked}\n"
+        "class Block:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in blocked: raise ImportError('blocked ' + name)\n"
+        "sys.meta_path.insert(0, Block())\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda n, *a: None if n in blocked else find(n, *a)\n"
+        f"sys.argv = ['standalone.py', '--quick', '--output', {str(tmp_path)!r}]\n"
+        "import runpy\n"
+        f"runpy.run_path({script!r}, run_name='__main__')\n"
+    )
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "no figure: matplotlib is not installed" in result.stdout
+    assert (tmp_path / "flash.csv").stat().st_size > 500
