@@ -59,3 +59,24 @@ def _width(text: str) -> int:
         0 if combining(character) else 2 if east_asian_width(character) in "FW" else 1
         for character in text
     )
+
+
+def without_triton() -> tuple[object, object]:
+    """In place of the modules `triton` and `triton.language` where there is none: kernels can be
+    defined, and are not run."""
+
+    class Triton:
+        @staticmethod
+        def jit(function):
+            return function
+
+    class Language:
+        constexpr = int
+
+    return Triton, Language
+
+
+def replaced(what: str, instead: object) -> object:
+    """Says that something which needs Triton was replaced, and gives what takes its place."""
+    print(f"(no Triton to do this with: {what} was replaced by PyTorch or left out)")
+    return instead

@@ -7,6 +7,7 @@ a function is decorated with `@triton.jit`, and Triton decorates many of its own
 first import, `import_triton` changes those functions when it finds that they are of the wrong kind.
 """
 
+import builtins
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,10 +63,13 @@ def interpreting() -> bool:
 def _use_interpreter() -> None:
     import triton
 
+    _compilers_language()  # kept before the interpreter changes it
     triton.knobs.runtime.interpret = True
     for namespace in _language_namespaces():
         _decorate(namespace, interpreted=True)
-    print("Triton: no GPU here, so kernels run in its interpreter, on the CPU.", file=sys.stderr)
+    # In a notebook, red text would look like a failure.
+    place = sys.stdout if hasattr(builtins, "get_ipython") else sys.stderr
+    print("Triton: no GPU here, so kernels run in its interpreter, on the CPU.", file=place)
 
 
 @contextmanager
@@ -81,15 +85,37 @@ def compilable(kernel: Any) -> Iterator[Any]:
         yield kernel
         return
     namespaces = _language_namespaces() + _called_namespaces(kernel)
+    interpreters = [(owner, dict(vars(owner))) for owner, _ in _compilers_language()]
     triton.knobs.runtime.interpret = False
+    _restore(_compilers_language())
     for namespace in namespaces:
         _decorate(namespace, interpreted=False)
     try:
         yield triton.JITFunction(kernel.fn)
     finally:
         triton.knobs.runtime.interpret = True
+        _restore(interpreters)
         for namespace in namespaces:
             _decorate(namespace, interpreted=True)
+
+
+@cache
+def _compilers_language() -> list[tuple[Any, dict[str, Any]]]:
+    """What the compiler needs of `triton.language`, as it was before anything was interpreted.
+
+    A running interpreter puts its own functions there, and leaves some of them behind.
+    """
+    import triton.language as tl
+
+    owners = (tl, tl.core, tl.math, tl.core.tensor, tl.core.tensor_descriptor_base)
+    return [(owner, dict(vars(owner))) for owner in owners]
+
+
+def _restore(state: list[tuple[Any, dict[str, Any]]]) -> None:
+    for owner, attributes in state:
+        for name, value in attributes.items():
+            if vars(owner).get(name) is not value:
+                setattr(owner, name, value)
 
 
 def _language_namespaces() -> list[dict[str, Any]]:

@@ -44,6 +44,7 @@ FIGURES = {
     "05_projected_tokens": "chapter_05_cost.projected_tokens",
     "05_cache_growth": "chapter_05_cost.cache_growth",
     "05_cache_bytes": "chapter_05_cost.cache_bytes",
+    "06_roofline": "chapter_06.roofline",
 }
 
 

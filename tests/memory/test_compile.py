@@ -67,11 +67,14 @@ def test_any_kernel_can_be_inspected():
     assert report.occupancy(hardware("H100")) == 1.0
 
 
-def test_the_interpreter_works_after_compiling():
+def test_compiler_and_interpreter_do_not_disturb_each_other(monkeypatch, tmp_path):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))  # nothing compiled before is found
     q = torch.randn(1, 1, 20, 16)
-    before = flash_attention(q, q, q)
-    inspect_flash_attention(head_dim=16, dtype=torch.float32)
-    assert torch.equal(flash_attention(q, q, q), before)
+    before = flash_attention(q, q, q, causal=True)
+    for _ in range(2):
+        inspect_flash_attention(head_dim=16, dtype=torch.float16, target="sm_80")
+        assert torch.equal(flash_attention(q, q, q, causal=True), before)
+    assert list(tmp_path.iterdir())
 
 
 def test_occupancy_by_hand():

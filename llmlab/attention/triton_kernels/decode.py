@@ -6,10 +6,13 @@ splits. Each program answers for its split; a second kernel puts the answers tog
 Source: Dao, Haziza, Massa and Sizov 2023 (Flash-Decoding).
 """
 
+import math
+
 from llmlab.attention.triton_kernels.tiles import for_dot, load_tile, store_tile
 from llmlab.attention.triton_runtime import import_triton
 
 triton, tl = import_triton()
+LOG_2 = tl.constexpr(math.log(2))
 
 
 @triton.jit
@@ -98,7 +101,7 @@ def split_kernel(
     store_tile(
         partial, members, columns, splits * HEAD_DIM, 1, group, HEAD_DIM, output, INTERPRETED
     )
-    log_sum_exp = (maximum + tl.log2(total)) * 0.6931471805599453  # times log(2): base e
+    log_sum_exp = (maximum + tl.log2(total)) * LOG_2  # from base 2 to e
     partial_lse += first_head * splits + split
     tl.store(partial_lse + members * splits, log_sum_exp, mask=members < group)
 

@@ -3,10 +3,13 @@
 Source: Dao 2023 (FlashAttention-2), algorithm 1.
 """
 
+import math
+
 from llmlab.attention.triton_kernels.tiles import for_dot, load_tile, store_tile
 from llmlab.attention.triton_runtime import import_triton
 
 triton, tl = import_triton()
+LOG_2 = tl.constexpr(math.log(2))
 
 
 @triton.jit
@@ -120,5 +123,5 @@ def flash_kernel(
     o += row * HEAD_DIM
     store_tile(o, queries, columns, HEAD_DIM, 1, query_count, HEAD_DIM, output, INTERPRETED)
     if STORE_LSE:
-        log_sum_exp = (maximum + tl.log2(total)) * 0.6931471805599453  # times log(2): base e
+        log_sum_exp = (maximum + tl.log2(total)) * LOG_2  # from base 2 to e
         tl.store(lse + row + queries, log_sum_exp, mask=queries < query_count)
