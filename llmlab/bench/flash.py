@@ -142,7 +142,7 @@ def measure(
         return "does not fit into memory"
     q, k, v = case.inputs("cuda" if on_gpu else "cpu")
     try:
-        with _peak_memory() as peak:
+        with peak_memory() as peak:
             output = function(q, k, v, causal=case.causal)
         error = (output[:1, :1].double() - exact).abs().max() / exact.abs().max()
         del output
@@ -293,11 +293,11 @@ def _median_seconds(call: Callable[[], Tensor], tries: int) -> float:
 
 
 @contextmanager
-def _peak_memory() -> Iterator[list[float]]:
+def peak_memory() -> Iterator[list[float]]:
     """Puts the bytes taken at most inside, beyond those held before, into the list."""
     peak = [math.nan]
     if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.resetpeak_memory_stats()
         before = torch.cuda.memory_allocated()
         yield peak
         torch.cuda.synchronize()

@@ -45,6 +45,8 @@ FIGURES = {
     "05_cache_growth": "chapter_05_cost.cache_growth",
     "05_cache_bytes": "chapter_05_cost.cache_bytes",
     "06_roofline": "chapter_06.roofline",
+    "07_six_trips": "chapter_07.six_trips",
+    "07_loop_orders": "chapter_07.loop_orders",
 }
 
 
