@@ -47,6 +47,7 @@ FIGURES = {
     "06_roofline": "chapter_06.roofline",
     "07_six_trips": "chapter_07.six_trips",
     "07_loop_orders": "chapter_07.loop_orders",
+    "08_causal_tiles": "chapter_08.causal_tiles",
 }
 
 

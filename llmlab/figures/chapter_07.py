@@ -30,14 +30,14 @@ def six_trips() -> BookFigure:
     )
     names = ("S = Q K^T", "P = softmax(S)", "O = P V")
     for index, (name, tensors) in enumerate(zip(names, PASSES, strict=True)):
-        _kernel(figure, 14 + 168 * index, name, tensors, traffic)
+        _kernel(figure, 18 + 160 * index, name, tensors, traffic)
     write(figure, 252, 236, f"HBM, to scale: N = {N}, d = {D}, fp16", align="center", color=MUTED)
     return figure
 
 
 def _kernel(figure: BookFigure, x: Points, name: str, tensors: tuple[str, ...], traffic) -> None:
     """One kernel: its name in a frame on the chip, its operands below, arrows between."""
-    chip = cell(figure, Box(x, 44, 148, 30), kind="output", state="idle")
+    chip = cell(figure, Box(x, 44, 146, 30), kind="output", state="idle")
     write(figure, *chip.center, name, align="center", bold=True)
     left = x
     for position, tensor in enumerate(tensors):
@@ -49,7 +49,7 @@ def _kernel(figure: BookFigure, x: Points, name: str, tensors: tuple[str, ...], 
         arrow(figure, ends if written else ends[::-1])
         size = (traffic.written if written else traffic.read)[tensor]
         write(figure, middle, box.y - 8, style.format_bytes(size), align="center")
-        left += width + (26 if width < 40 else 12)
+        left += width + (26 if width < 40 else 10)
 
 
 def loop_orders() -> BookFigure:
@@ -67,7 +67,7 @@ def loop_orders() -> BookFigure:
         ),
     )
     _order(figure, 20, "FlashAttention-1: keys outside", by_columns=True, total=first)
-    _order(figure, 256, "FlashAttention-2: queries outside", by_columns=False, total=second)
+    _order(figure, 250, "FlashAttention-2: queries outside", by_columns=False, total=second)
     entries = [
         ("query", "computed", "Q"),
         ("key", "computed", "K"),
@@ -96,9 +96,9 @@ def _order(figure: BookFigure, x: Points, name: str, *, by_columns: bool, total:
             box = Box(left + column * TILE, top + row * TILE, TILE, TILE)
             cell(figure, box, kind="scores", state="reused", label=str(order + 1))
     lines = (
-        ("in each column: K, V stay", "in each tile: Q, O, l, m in", "and O, l, m out")
+        ("a column: K, V stay", "a tile: Q, O, l, m in", "and O, l, m out")
         if by_columns
-        else ("in each row: Q, O stay", "in each tile: K, V in", "O out once a row")
+        else ("a row: Q, O stay", "a tile: K, V in", "a row's end: O out")
     )
     for index, line in enumerate(lines):
         write(figure, left + GRID * TILE + 10, top + 16 + 16 * index, line)
