@@ -19,7 +19,7 @@ class Hardware:
     """The ceilings of one machine. FLOP/s by dtype name, bytes and bytes/s."""
 
     name: str
-    peak_flops: dict[str, float]  # FLOP/s: "bfloat16", "float16" on tensor cores, "float32"
+    peak_flops: dict[str, float]  # FLOP/s: "bfloat16", "float16" on tensor cores, "float32" off
     bandwidth: float  # bytes/s between HBM (or DRAM) and the chip
     source: str
     memory_bytes: int | None = None
@@ -30,6 +30,7 @@ class Hardware:
     target: str | None = None  # what a compiler calls it, such as "sm_90"
     max_warps_per_sm: int | None = None
     registers_per_sm: int = 65_536
+    copy_bandwidth: float | None = None  # bytes/s read and written in a copy, where measured
 
     def ridge_point(self, dtype: str = "bfloat16") -> float:
         """FLOPs for each byte at which memory and arithmetic take the same time.
@@ -48,15 +49,24 @@ class Hardware:
 
 
 def _gpu(
-    name: str, tflops: float, terabytes: float, memory: int, sms: int, shared: int, **more
+    name: str,
+    tflops: float,
+    fp32_tflops: float,
+    terabytes: float,
+    memory: int,
+    sms: int,
+    shared: int,
+    l2: int,
+    **more,
 ) -> Hardware:
-    peak = {"bfloat16": tflops * 1e12, "float16": tflops * 1e12}
+    half = tflops * 1e12
     return Hardware(
         name,
-        peak,
+        {"bfloat16": half, "float16": half, "float32": fp32_tflops * 1e12},
         terabytes * 1e12,
         memory_bytes=memory * GB,
         sms=sms,
+        l2_bytes=l2 * 2**20,
         shared_bytes_per_sm=shared * KB,
         shared_bytes_per_block=(shared - 1) * KB,  # CUDA keeps 1 KB for itself
         **more,
@@ -70,18 +80,18 @@ _LISTED = "listed as such in secondary tables, not checked against the maker's d
 HARDWARE: dict[str, Hardware] = {
     gpu.name: gpu
     for gpu in (
-        _gpu("A100 40GB", 312.0, 1.555, 40, 108, 164, l2_bytes=40 * 2**20, **_AMPERE,
+        _gpu("A100 40GB", 312.0, 19.5, 1.555, 40, 108, 164, l2=40, **_AMPERE,
              source="NVIDIA A100 Tensor Core GPU Architecture, 2020"),
-        _gpu("A100 80GB", 312.0, 2.04, 80, 108, 164, l2_bytes=40 * 2**20, **_AMPERE,
-             source="NVIDIA A100 80GB datasheet; architecture paper, 2020"),
-        _gpu("H100", 989.0, 3.35, 80, 132, 228, l2_bytes=50 * 2**20, **_HOPPER,
+        _gpu("A100 80GB", 312.0, 19.5, 2.04, 80, 108, 164, l2=40, **_AMPERE,
+             source="NVIDIA A100 80GB datasheet (SXM); architecture paper, 2020"),
+        _gpu("H100", 989.0, 66.9, 3.35, 80, 132, 228, l2=50, **_HOPPER,
              source="NVIDIA H100 Tensor Core GPU Architecture, 2022 (SXM5)"),
-        _gpu("H200", 989.0, 4.8, 141, 132, 228, l2_bytes=50 * 2**20, **_HOPPER,
+        _gpu("H200", 989.0, 66.9, 4.8, 141, 132, 228, l2=50, **_HOPPER,
              source="NVIDIA H200 datasheet, 2023 (SXM)"),
-        _gpu("RTX A6000", 155.0, 0.768, 48, 84, 100, target="sm_86", max_warps_per_sm=48,
-             source=_LISTED),
-        _gpu("RTX 4090", 165.0, 1.008, 24, 128, 100, target="sm_89", max_warps_per_sm=48,
-             source=_LISTED),
+        _gpu("RTX A6000", 155.0, 38.7, 0.768, 48, 84, 100, l2=6, target="sm_86",
+             max_warps_per_sm=48, source=_LISTED),
+        _gpu("RTX 4090", 165.0, 82.6, 1.008, 24, 128, 100, l2=72, target="sm_89",
+             max_warps_per_sm=48, source=_LISTED),
     )
 }  # fmt: skip
 
@@ -101,28 +111,43 @@ def hardware(name: str) -> Hardware:
     raise ValueError(f"no hardware {name!r} in the table; there are {', '.join(HARDWARE)}")
 
 
+# What the driver calls the GPUs of the table. Whole names, since a part of one misleads: the PCIe
+# boards, a GH200, an "RTX A1000", a laptop's 4090 and a slice of a GPU (MIG) have other ceilings.
+_DRIVER_NAMES = {
+    "A100-SXM4-40GB": "A100 40GB",
+    "A100-PCIE-40GB": "A100 40GB",
+    "A100-SXM4-80GB": "A100 80GB",
+    "H100 80GB HBM3": "H100",
+    "H200": "H200",
+    "RTX A6000": "RTX A6000",
+    "GeForce RTX 4090": "RTX 4090",
+}
+
+
+def listed_gpu(driver_name: str) -> Hardware | None:
+    """The table's entry for what a driver calls "NVIDIA H200", say; None for one not in it."""
+    name = _DRIVER_NAMES.get(driver_name.removeprefix("NVIDIA "))
+    return HARDWARE[name] if name else None
+
+
 def this_gpu() -> Hardware | None:
     """The table's entry for the GPU in this machine; None without one, or for an unknown one."""
-    if not torch.cuda.is_available():
-        return None
-    found = torch.cuda.get_device_name().replace(" ", "").lower()
-    memory = torch.cuda.get_device_properties(0).total_memory
-    for name in ("H200", "H100", "A100", "RTX A6000", "RTX 4090"):
-        if name.replace(" ", "").lower() in found:
-            return hardware("A100 40GB" if name == "A100" and memory < 50 * GB else name)
-    return None
+    return listed_gpu(torch.cuda.get_device_name()) if torch.cuda.is_available() else None
 
 
 def measure_cpu(*, megabytes: int = 256, size: int = 2048, tries: int = 5) -> Hardware:
     """The ceilings of this machine's CPU, measured in about a second with the threads in use.
 
     Bandwidth: the numbers of a buffer of `megabytes`, far larger than most caches, are read once,
-    by a sum and by a matrix-vector product; the faster one counts, as the best of `tries`. Peak:
-    the product of two fp32 matrices of `size` x `size`.
+    by a sum and by a matrix-vector product; the faster one counts, as the best of `tries`. A copy
+    of the buffer counts what it reads and what it writes. Peak: the product of two fp32 matrices
+    of `size` x `size`.
     """
     buffer = torch.ones(megabytes * 2**20 // 4 // 4096, 4096)
     vector = torch.ones(4096)
     seconds = min(_best(buffer.sum, tries), _best(lambda: buffer @ vector, tries))
+    target = torch.empty_like(buffer)
+    copy = _best(lambda: target.copy_(buffer), tries)
     matrix = torch.ones(size, size)
     product = _best(lambda: matrix @ matrix, tries)
     threads = torch.get_num_threads()
@@ -131,6 +156,7 @@ def measure_cpu(*, megabytes: int = 256, size: int = 2048, tries: int = 5) -> Ha
         {"float32": 2 * size**3 / product},
         buffer.nbytes / seconds,
         source=f"measured: {megabytes} MB read, product of two {size} x {size} fp32 matrices",
+        copy_bandwidth=2 * buffer.nbytes / copy,
     )
 
 

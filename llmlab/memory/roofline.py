@@ -152,11 +152,31 @@ def largest_batch(
 ) -> int:
     """How many sequences of `context` tokens fit beside the weights; 0 if the weights alone do not.
 
-    Raises ValueError where the machine's memory is not known.
+    Raises ValueError for a context below 1, or where the machine's memory is not known.
     """
+    return _tokens_that_fit(config, machine, "context", context, dtype_bytes)
+
+
+def largest_context(
+    config: ModelShape, machine: Hardware, *, batch: int, dtype_bytes: int = 2
+) -> int:
+    """How many tokens each of `batch` sequences may have beside the weights; 0 if the weights alone
+    do not fit. The positions that a model was trained on are another bound.
+
+    Raises ValueError for a batch below 1, or where the machine's memory is not known.
+    """
+    return _tokens_that_fit(config, machine, "batch", batch, dtype_bytes)
+
+
+def _tokens_that_fit(
+    config: ModelShape, machine: Hardware, name: str, shared_by: int, dtype_bytes: int
+) -> int:
+    """Tokens of cache in the memory that the weights leave free, divided by batch or context."""
+    if shared_by < 1:
+        raise ValueError(f"{name} must be above 0, not {shared_by}")
     if machine.memory_bytes is None:
         raise ValueError(f"how much memory {machine.name} has is not known")
     row = 2 * config.layers * config.kv_heads * config.head_dim * dtype_bytes
     table = 0 if config.tied_embeddings else config.vocab_size * config.hidden_size
     free = machine.memory_bytes - (matrix_parameters(config) + table) * dtype_bytes
-    return max(free // (row * context), 0)
+    return max(free // (row * shared_by), 0)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from llmlab.attention import combine_masks, padding_mask, sliding_window_mask
 from llmlab.cache.base import KVCache
+from llmlab.cache.mixed_batch import MixedBatch
 from llmlab.config import ModelConfig
 from llmlab.embedding import rotary_tables
 
@@ -24,6 +25,7 @@ class ForwardContext:
     window_mask: Bool[Tensor, "..."] | None  # for layers with a sliding window
     rotary: tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]] | None
     cache: KVCache | None
+    mixed_batch: MixedBatch | None = None  # instead of masks and cache: tokens of many sequences
 
 
 def default_position_ids(
@@ -57,13 +59,27 @@ def make_context(
     if config.sliding_window is not None and config.sliding_window < keys:
         window = sliding_window_mask(queries, keys, config.sliding_window, device=x.device)
         window_mask = combine_masks(window, full_mask)
-    rotary = None
-    if config.positions == "rotary":
-        rotary = rotary_tables(
-            position_ids,
-            config.head_dim,
-            theta=config.rope_theta,
-            scaling=config.rope_scaling,
-            dtype=x.dtype,
-        )
+    rotary = _rotary(config, x, position_ids)
     return ForwardContext(full_mask, window_mask, rotary, cache)
+
+
+def make_mixed_context(
+    config: ModelConfig, x: Float[Tensor, "1 N C"], mixed_batch: MixedBatch
+) -> ForwardContext:
+    """The context of a forward for the tokens of many sequences, end to end."""
+    rotary = _rotary(config, x, mixed_batch.position_ids[None])
+    return ForwardContext(None, None, rotary, None, mixed_batch)
+
+
+def _rotary(
+    config: ModelConfig, x: Float[Tensor, "B T C"], position_ids: Int[Tensor, "B T"]
+) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]] | None:
+    if config.positions != "rotary":
+        return None
+    return rotary_tables(
+        position_ids,
+        config.head_dim,
+        theta=config.rope_theta,
+        scaling=config.rope_scaling,
+        dtype=x.dtype,
+    )

@@ -10,9 +10,15 @@ from torch import Tensor, nn
 
 from llmlab.attention import attention_function
 from llmlab.cache.base import KVCache
+from llmlab.cache.mixed_batch import MixedBatch
 from llmlab.config import ModelConfig
-from llmlab.model.context import default_position_ids, make_context
-from llmlab.model.inputs import check_forward_inputs
+from llmlab.model.context import (
+    ForwardContext,
+    default_position_ids,
+    make_context,
+    make_mixed_context,
+)
+from llmlab.model.inputs import check_forward_inputs, check_ids_and_positions
 from llmlab.model.layers import Block, make_norm
 
 
@@ -100,14 +106,42 @@ class DecoderModel(nn.Module):
         past = 0 if cache is None else cache.length
         if position_ids is None:
             position_ids = default_position_ids(ids, past, attention_mask)  # [B, T]
+        x = self._embed(ids, position_ids)  # [B, T, C]
+        context = make_context(self.config, x, position_ids, attention_mask, cache)
+        hidden = self._through_blocks(x, context)
+        if cache is not None:
+            cache.advance(ids.shape[1])
+        return hidden
+
+    def mixed_hidden_states(
+        self, ids: Int[Tensor, "N"], mixed_batch: MixedBatch
+    ) -> Float[Tensor, "N C"]:
+        """As `hidden_states`, for the new tokens of many sequences, laid end to end in `ids`.
+
+        The mixed batch says where each token stands and what it may see, and stores the new keys
+        and values in the blocks of the sequences. Raises ValueError for ids or positions that the
+        model does not have, or that do not fit the batch.
+        """
+        positions = mixed_batch.position_ids  # [N]
+        if ids.shape != positions.shape:
+            raise ValueError(f"{len(ids)} ids for a batch of {len(positions)} tokens")
+        check_ids_and_positions(self.config, ids[None], positions[None])
+        x = self._embed(ids[None], positions[None])  # [1, N, C]
+        return self._through_blocks(x, make_mixed_context(self.config, x, mixed_batch))[0]
+
+    def _embed(
+        self, ids: Int[Tensor, "B T"], position_ids: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T C"]:
         x = self.token_embedding(ids)  # [B, T, C]
         if self.position_embedding is not None:
             x = x + self.position_embedding(position_ids)
-        context = make_context(self.config, x, position_ids, attention_mask, cache)
+        return x
+
+    def _through_blocks(
+        self, x: Float[Tensor, "B T C"], context: ForwardContext
+    ) -> Float[Tensor, "B T C"]:
         for block in self.blocks:
             x = block(x, context)
-        if cache is not None:
-            cache.advance(ids.shape[1])
         return self.final_norm(x)
 
     def logits(self, hidden: Float[Tensor, "B T C"]) -> Float[Tensor, "B T V"]:

@@ -36,6 +36,12 @@ def check_forward_inputs(
         _check_positions(config, ids, position_ids)
 
 
+def check_ids_and_positions(config: ModelConfig, ids: Tensor, position_ids: Tensor) -> None:
+    """The same for tokens whose sequences lie elsewhere, as in a mixed batch."""
+    _check_ids(config, ids)
+    _check_positions(config, ids, position_ids)
+
+
 def _check_ids(config: ModelConfig, ids: Tensor) -> None:
     if ids.dim() != 2 or ids.numel() == 0:
         raise ValueError(

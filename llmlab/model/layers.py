@@ -67,11 +67,22 @@ class Attention(nn.Module):
             query, key = self.query_norm(query), self.key_norm(key)
         if context.rotary is not None:
             query, key = apply_rotary(query, *context.rotary), apply_rotary(key, *context.rotary)
+        mixed = self._attend(query, key, value, context)  # [B, H, T, D]
+        return self.output(merge_heads(mixed))  # [B, T, C]
+
+    def _attend(
+        self,
+        query: Float[Tensor, "B H T D"],
+        key: Float[Tensor, "B Hkv T D"],
+        value: Float[Tensor, "B Hkv T D"],
+        context: ForwardContext,
+    ) -> Float[Tensor, "B H T D"]:
+        if context.mixed_batch is not None:  # each token to its own sequence
+            return context.mixed_batch.attend(self.layer, query, key, value, self.attend)
         if context.cache is not None:
             key, value = context.cache.update(self.layer, key, value)  # [B, Hkv, S, D]
         mask = context.window_mask if self.sliding else context.full_mask
-        mixed = self.attend(query, key, value, causal=True, mask=mask)  # [B, H, T, D]
-        return self.output(merge_heads(mixed))  # [B, T, C]
+        return self.attend(query, key, value, causal=True, mask=mask)
 
 
 class MLP(nn.Module):

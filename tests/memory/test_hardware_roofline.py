@@ -7,11 +7,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from llmlab.config import ModelConfig
-from llmlab.memory.hardware import HARDWARE, hardware, measure_cpu
+from llmlab.memory.hardware import HARDWARE, hardware, listed_gpu, measure_cpu
 from llmlab.memory.roofline import (
     attainable_flops,
     forward_cost,
     largest_batch,
+    largest_context,
     matrix_parameters,
     predict,
     predict_forward,
@@ -48,12 +49,41 @@ def test_the_table():
     assert h100.shared_bytes_per_block == 227 * 1024
     assert hardware("a100 80gb") is hardware("A100") is HARDWARE["A100 80GB"]
     assert round(hardware("A100").ridge_point()) == 153  # 312 / 2.04
-    assert all(gpu.source and gpu.memory_bytes and gpu.l2_bytes for gpu in HARDWARE.values()
-               if gpu.target in ("sm_80", "sm_90"))  # fmt: skip
+    assert (hardware("A100").l2_bytes, h100.l2_bytes) == (40 * 2**20, 50 * 2**20)
+    for gpu in HARDWARE.values():
+        assert gpu.source and gpu.memory_bytes and gpu.sms and gpu.target and gpu.max_warps_per_sm
+        assert gpu.peak("float32") < gpu.peak("bfloat16") == gpu.peak("float16")
     with pytest.raises(ValueError, match="A100 40GB, A100 80GB, H100"):
         hardware("H300")
     with pytest.raises(ValueError, match="bfloat16, float16"):
         h100.peak("float8")
+
+
+@pytest.mark.parametrize(("sms", "cores", "ghz", "name"), [
+    (108, 64, 1.410, "A100 80GB"), (132, 128, 1.980, "H100"),
+    (84, 128, 1.800, "RTX A6000"), (128, 128, 2.520, "RTX 4090"),
+])  # fmt: skip
+def test_fp32_peaks_are_two_flops_a_core_and_clock(sms, cores, ghz, name):
+    assert hardware(name).sms == sms
+    assert math.isclose(hardware(name).peak("float32"), 2 * sms * cores * ghz * 1e9, rel_tol=2e-3)
+
+
+@pytest.mark.parametrize(("driver_name", "name"), [
+    ("NVIDIA A100-SXM4-80GB", "A100 80GB"), ("A100-SXM4-40GB", "A100 40GB"),
+    ("NVIDIA H100 80GB HBM3", "H100"), ("NVIDIA H200", "H200"),
+    ("NVIDIA RTX A6000", "RTX A6000"), ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+])  # fmt: skip
+def test_a_gpu_is_known_by_its_drivers_name(driver_name, name):
+    assert listed_gpu(driver_name) is HARDWARE[name]
+
+
+@pytest.mark.parametrize("driver_name", [
+    "NVIDIA RTX A1000", "NVIDIA GH200 480GB", "NVIDIA H100 PCIe", "NVIDIA H100 NVL",
+    "NVIDIA A100 80GB PCIe", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 4090 D",
+    "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "Tesla T4", "",
+])  # fmt: skip
+def test_a_gpu_with_other_ceilings_is_not_taken_for_one_of_the_table(driver_name):
+    assert listed_gpu(driver_name) is None
 
 
 def test_the_roof_slopes_and_is_flat():
@@ -118,6 +148,13 @@ def test_what_fits():
     cache = rows * 8192 * 131_072  # bytes a token of Llama 3 8B: 2 * 32 * 8 * 128 * 2
     assert 80e9 - 8192 * 131_072 < cache + 2 * 8.03e9 < 80e9
     assert largest_batch(LLAMA_8B, hardware("RTX 4090"), context=2**20) == 0
+    assert largest_context(LLAMA_8B, h100, batch=rows) // 8192 == 1
+    assert largest_context(LLAMA_8B, h100, batch=1) == largest_batch(LLAMA_8B, h100, context=1)
+    assert largest_context(LLAMA_8B, hardware("RTX 4090"), batch=10**6) == 0
+    with pytest.raises(ValueError, match="batch must be above 0"):
+        largest_context(LLAMA_8B, h100, batch=0)
+    with pytest.raises(ValueError, match="context must be above 0"):
+        largest_batch(LLAMA_8B, h100, context=0)
     with pytest.raises(ValueError, match="not known"):
         largest_batch(LLAMA_8B, measure_cpu(megabytes=8, size=64, tries=1), context=10)
 
@@ -125,6 +162,7 @@ def test_what_fits():
 def test_this_cpu_is_measured():
     cpu = measure_cpu(megabytes=32, size=256, tries=2)
     assert 1e8 < cpu.bandwidth < 1e13
+    assert 1e8 < cpu.copy_bandwidth < 1e13
     assert 1e8 < cpu.peak("float32") < 1e14
     assert "measured" in cpu.source
 
