@@ -10,11 +10,15 @@ recently used of which makes room (LRU), and which writes changed lines back whe
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 
-from llmlab.memory.events import Event, TensorInfo, Trace
+from llmlab.memory.events import Event, TensorInfo, Tile, Trace
 
 LINE_BYTES = 128
+TILES_KEPT = 2048  # whose lines need not be worked out again: the same keys are asked for often
+
+Line = tuple[str, int]  # a tensor's name, and which of its lines
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,18 @@ def replay(
             "cache_bytes must not be below 0, programs_in_flight and line_bytes must be above 0; "
             f"got {cache_bytes}, {programs_in_flight} and {line_bytes}"
         )
+
+    @lru_cache(maxsize=TILES_KEPT)
+    def lines_of(tensor: str, tile: Tile) -> list[tuple[Line, bool]]:
+        return list(_lines(tile, trace.tensors[tensor], line_bytes))
+
     cache = _LRU(cache_bytes // line_bytes)
     requested = {"load": 0, "store": 0}
     for event in _in_flight(trace, programs_in_flight):
         requested[event.kind] += event.bytes
-        for line, whole in _lines(event, trace.tensors[event.tensor], line_bytes):
-            cache.touch((event.tensor, line), event.kind == "store", whole)
+        changed = event.kind == "store"
+        for line, whole in lines_of(event.tensor, event.tile):
+            cache.touch(line, changed, whole)
     cache.write_back_all()
     return CacheReport(
         requested["load"],
@@ -83,12 +93,13 @@ class _LRU:
     def __init__(self, capacity: int):
         self.capacity = capacity
         self.lines_fetched = self.lines_written = 0
-        self._lines: OrderedDict[tuple[str, int], bool] = OrderedDict()
+        self._lines: OrderedDict[Line, bool] = OrderedDict()
 
-    def touch(self, line: tuple[str, int], changed: bool, whole: bool) -> None:
+    def touch(self, line: Line, changed: bool, whole: bool) -> None:
         if line in self._lines:
             self._lines.move_to_end(line)
-            self._lines[line] |= changed
+            if changed:
+                self._lines[line] = True
             return
         if not (changed and whole):
             self.lines_fetched += 1
@@ -122,12 +133,13 @@ def _in_flight(trace: Trace, count: int) -> Iterator[Event]:
             running = still_running
 
 
-def _lines(event: Event, info: TensorInfo, line_bytes: int) -> Iterator[tuple[int, bool]]:
-    """The lines that an event touches, and whether it covers the whole of each."""
-    for first, last in _runs(event.tile, info.shape, info.dtype_bytes):  # bytes, `last` excluded
+def _lines(tile: Tile, info: TensorInfo, line_bytes: int) -> Iterator[tuple[Line, bool]]:
+    """The lines that a tile touches, and whether it covers the whole of each."""
+    end = info.nbytes
+    for first, last in _runs(tile, info.shape, info.dtype_bytes):  # bytes, `last` excluded
         for line in range(first // line_bytes, (last - 1) // line_bytes + 1):
             start, stop = line * line_bytes, (line + 1) * line_bytes
-            yield line, first <= start and min(stop, info.nbytes) <= last
+            yield (info.name, line), first <= start and min(stop, end) <= last
 
 
 def _runs(tile, shape: tuple[int, ...], dtype_bytes: int) -> Iterator[tuple[int, int]]:

@@ -57,6 +57,11 @@ class TileMachine:
         """Bytes that the live tiles take up."""
         return sum(tile.nbytes for tile in self._tiles)
 
+    @property
+    def held(self) -> tuple[SRAMTile, ...]:
+        """The tiles that are in SRAM now, the oldest first."""
+        return tuple(self._tiles)
+
     def place(self, name: str, tensor: Tensor) -> None:
         """Put a copy of a tensor into HBM under a name. Moves nothing.
 

@@ -51,7 +51,7 @@ def test_the_table():
     assert round(hardware("A100").ridge_point()) == 153  # 312 / 2.04
     assert (hardware("A100").l2_bytes, h100.l2_bytes) == (40 * 2**20, 50 * 2**20)
     for gpu in HARDWARE.values():
-        assert gpu.source and gpu.memory_bytes and gpu.sms and gpu.target and gpu.max_warps_per_sm
+        assert all((gpu.source, gpu.memory_bytes, gpu.sms, gpu.target, gpu.max_warps_per_sm))
         assert gpu.peak("float32") < gpu.peak("bfloat16") == gpu.peak("float16")
     with pytest.raises(ValueError, match="A100 40GB, A100 80GB, H100"):
         hardware("H300")
@@ -130,6 +130,17 @@ def test_flops_are_those_that_pytorch_counts(family, batch, past):
         batch * (past + 1) * row,
         batch * row,
     )
+
+
+def test_prefill_by_hand():
+    """Two prompts of three tokens: every layer sees all six, the head the last of each prompt;
+    queries 1, 2 and 3 see as many keys."""
+    layers, head = 12 * (4 * 768**2 + 2 * 768 * 3072), 50257 * 768
+    attention = 12 * 12 * 2 * 4 * 64 * (1 + 2 + 3)  # layers, heads, prompts, 4 d for each pair
+    cost = forward_cost(GPT2, batch=2, new_tokens=3)
+    assert cost.flops == 2 * (layers * 6 + head * 2) + attention
+    assert cost.weight_bytes == 2 * (layers + head)
+    assert cost.cache_written_bytes == 2 * 3 * 36_864  # half of fp32's 73,728 bytes a token
 
 
 def test_decode_is_memory_bound_and_prefill_is_not():

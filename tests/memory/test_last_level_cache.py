@@ -54,6 +54,13 @@ def test_a_part_of_a_line_is_fetched_before_it_is_changed():
     assert (report.dram_read, report.dram_written) == (LINE, LINE)
 
 
+def test_the_short_last_line_of_a_tensor_is_whole_where_all_of_it_is_written():
+    machine = machine_with(rows=3, columns=50)  # 600 bytes: four lines and 88 bytes
+    machine.store("X", torch.ones(3, 50))
+    report = replay(machine.trace, cache_bytes=1 << 20)
+    assert (report.dram_read, report.dram_written) == (0, 5 * LINE)
+
+
 def test_programs_in_flight_share_what_they_ask_for_at_the_same_time():
     """Two programs read the same rows one after the other: a small cache helps only if they run
     side by side."""
@@ -91,8 +98,10 @@ def test_properties(data):
         replay(machine.trace, cache_bytes=size * 64, programs_in_flight=in_flight, line_bytes=64)
         for size in (0, 1, 4, 16, 64, 256, 1 << 20)
     ]
+    for kind in ("dram_read", "dram_written"):
+        moved = [getattr(report, kind) for report in reports]
+        assert moved == sorted(moved, reverse=True)  # LRU: a larger cache holds what a smaller does
     reads = [report.dram_read for report in reports]
-    assert reads == sorted(reads, reverse=True)  # LRU: a larger cache holds what a smaller one does
     tensors = machine.trace.tensors
     inputs = sum(tensors[name].nbytes for name in ("Q", "K", "V"))
     everything = sum(-(-info.nbytes // 64) * 64 for info in tensors.values())  # in whole lines
@@ -100,6 +109,48 @@ def test_properties(data):
     for report in reports:
         assert report.requested_read == sum(machine.trace.read.values())
         assert report.requested_written == sum(machine.trace.written.values())
+
+
+@pytest.mark.parametrize("name", ["standard", "standard_tiled", "flash"])
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_without_a_cache_all_that_is_requested_is_moved(name, in_flight):
+    """Tiles of whole lines (32 fp32 = 128 bytes): what the ledger counts, and nothing saved."""
+    q = torch.randn(1, 2, 64, 32)
+    _, machine = run_on_tiles(name, q, q, q, block_q=32, block_k=32)
+    report = replay(machine.trace, cache_bytes=0, programs_in_flight=in_flight)
+    assert report.dram_read == sum(machine.trace.read.values())
+    assert report.dram_written == sum(machine.trace.written.values())
+    assert report.share_from_cache == 0
+
+
+@settings(deadline=None, derandomize=True, max_examples=15)
+@given(data=st.data())
+def test_a_cache_for_everything_moves_each_touched_line_once(data):
+    """Against marks on every byte: reads are the lines first met by a load or in part."""
+    line, shape = data.draw(st.sampled_from([4, 16, 24])), (3, 5, 7)
+    machine = TileMachine(1 << 20)
+    machine.place("X", torch.zeros(shape))
+    place = torch.arange(3 * 5 * 7 * 4).view(*shape, 4)  # of each byte
+    known, fetched, changed = set(), set(), set()
+    for _ in range(data.draw(st.integers(1, 8))):
+        bounds = [sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n)))) for n in shape]
+        where = tuple(slice(low, max(high, low + 1)) for low, high in bounds)
+        if any(index.start >= n for index, n in zip(where, shape, strict=True)):
+            continue
+        touched = set(place[where].flatten().tolist())
+        lines = {byte // line for byte in touched}
+        if data.draw(st.booleans()):
+            machine.load("X", *where)
+            fetched |= lines - known
+        else:
+            machine.store("X", *where, torch.ones(shape)[where])
+            whole = {n for n in lines if touched >= set(range(n * line, min((n + 1) * line, 420)))}
+            fetched |= lines - known - whole
+            changed |= lines
+        known |= lines
+    report = replay(machine.trace, cache_bytes=1 << 20, line_bytes=line)
+    assert report.dram_read == line * len(fetched)
+    assert report.dram_written == line * len(changed)
 
 
 def test_an_infinite_cache_leaves_what_must_be_moved():
