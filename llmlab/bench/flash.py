@@ -297,7 +297,7 @@ def peak_memory() -> Iterator[list[float]]:
     """Puts the bytes taken at most inside, beyond those held before, into the list."""
     peak = [math.nan]
     if torch.cuda.is_available():
-        torch.cuda.resetpeak_memory_stats()
+        torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         yield peak
         torch.cuda.synchronize()

@@ -46,6 +46,8 @@ FIGURES = {
     "05_cache_bytes": "chapter_05_cost.cache_bytes",
     "06_roofline": "chapter_06.roofline",
     "07_six_trips": "chapter_07.six_trips",
+    "07_online_softmax": "chapter_07_tiles.online_softmax",
+    "07_hbm_theatre": "chapter_07_tiles.hbm_theatre",
     "07_loop_orders": "chapter_07.loop_orders",
     "08_causal_tiles": "chapter_08.causal_tiles",
 }

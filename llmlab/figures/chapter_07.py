@@ -7,7 +7,8 @@ from llmlab.memory.ledger import attention_traffic
 
 MUTED = style.LIGHT["muted"]
 N, D = 256, 64  # the size that the matrices are drawn for
-SCALE = 0.28  # points for a row or column
+SCALE = 0.26  # points for a row or column
+SLOT, GAP = 40.0, 6.0  # points: the least room of a matrix with its label, and between two
 KINDS = {"Q": "query", "K": "key", "V": "value", "S": "scores", "P": "weights", "O": "output"}
 PASSES = (("Q", "K", "S"), ("S", "P"), ("P", "V", "O"))  # the last of each is written
 GRID = 4  # blocks of queries and of keys
@@ -29,27 +30,35 @@ def six_trips() -> BookFigure:
         ),
     )
     names = ("S = Q K^T", "P = softmax(S)", "O = P V")
-    for index, (name, tensors) in enumerate(zip(names, PASSES, strict=True)):
-        _kernel(figure, 18 + 160 * index, name, tensors, traffic)
-    write(figure, 252, 236, f"HBM, to scale: N = {N}, d = {D}, fp16", align="center", color=MUTED)
+    write(figure, style.MARGIN, 40, "on the chip: three kernels", color=MUTED)
+    x = style.MARGIN
+    for name, tensors in zip(names, PASSES, strict=True):
+        x = _kernel(figure, x, name, tensors, traffic) + 14
+    write(figure, style.MARGIN, 238, f"in HBM, to scale: N = {N}, d = {D}, fp16", color=MUTED)
     return figure
 
 
-def _kernel(figure: BookFigure, x: Points, name: str, tensors: tuple[str, ...], traffic) -> None:
-    """One kernel: its name in a frame on the chip, its operands below, arrows between."""
-    chip = cell(figure, Box(x, 44, 146, 30), kind="output", state="idle")
+def _kernel(figure: BookFigure, x: Points, name: str, tensors: tuple[str, ...], traffic) -> Points:
+    """One kernel: its name in a frame on the chip, its operands below, arrows between.
+
+    Returns the x of its right edge.
+    """
+    widths = [(N if tensor in "SP" else D) * SCALE for tensor in tensors]
+    slots = [max(width, SLOT) for width in widths]
+    chip = Box(x, 52, sum(slots) + GAP * (len(slots) - 1), 30)
+    cell(figure, chip, kind="output", state="idle")
     write(figure, *chip.center, name, align="center", bold=True)
-    left = x
-    for position, tensor in enumerate(tensors):
+    for position, (tensor, width, slot) in enumerate(zip(tensors, widths, slots, strict=True)):
         written = position == len(tensors) - 1
-        width = (N if tensor in "SP" else D) * SCALE
-        box = cell(figure, Box(left, 140, width, N * SCALE), kind=KINDS[tensor], label=tensor)
+        box = Box(x + (slot - width) / 2, 150, width, N * SCALE)
+        cell(figure, box, kind=KINDS[tensor], label=tensor)
         middle = box.center[0]
         ends = [(middle, chip.bottom + 2), (middle, box.y - 16)]
         arrow(figure, ends if written else ends[::-1])
         size = (traffic.written if written else traffic.read)[tensor]
         write(figure, middle, box.y - 8, style.format_bytes(size), align="center")
-        left += width + (26 if width < 40 else 10)
+        x += slot + GAP
+    return chip.right
 
 
 def loop_orders() -> BookFigure:
@@ -94,7 +103,7 @@ def _order(figure: BookFigure, x: Points, name: str, *, by_columns: bool, total:
         for column in range(GRID):
             order = column * GRID + row if by_columns else row * GRID + column
             box = Box(left + column * TILE, top + row * TILE, TILE, TILE)
-            cell(figure, box, kind="scores", state="reused", label=str(order + 1))
+            cell(figure, box, kind="scores", label=str(order + 1))
     lines = (
         ("a column: K, V stay", "a tile: Q, O, l, m in", "and O, l, m out")
         if by_columns

@@ -1,6 +1,7 @@
 """The benchmark runs, and says what it measured."""
 
 import csv
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,12 @@ def test_it_needs_torch_and_triton_only(tmp_path):
     assert result.returncode == 0, result.stderr[-2000:]
     assert "no figure: matplotlib is not installed" in result.stdout
     assert (tmp_path / "flash.csv").stat().st_size > 500
+
+
+def test_every_name_of_torch_cuda_exists():
+    """The calls for a GPU cannot run without one; at least they must name what is there."""
+    names = set()
+    for path in (ROOT / "llmlab").rglob("*.py"):
+        names |= set(re.findall(r"torch\.cuda\.(\w+)", path.read_text(encoding="utf-8")))
+    assert "reset_peak_memory_stats" in names
+    assert [name for name in names if not hasattr(torch.cuda, name)] == []
