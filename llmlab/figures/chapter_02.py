@@ -158,7 +158,7 @@ def rotary() -> BookFigure:
     scores = [_score(*positions) for positions in DIALS]
     figure = BookFigure(
         height=298,
-        title="Turn query and key by their positions: the score depends on distance alone",
+        title="Turn a query and a key by their positions: distance alone sets their score",
         alt=(
             "Above: one key of two numbers, drawn as an arrow on a dial, at positions 0 to 6; it "
             "turns by one radian from each position to the next and keeps its length. Below: a "

@@ -67,6 +67,8 @@ class Attention(nn.Module):
             query, key = self.query_norm(query), self.key_norm(key)
         if context.rotary is not None:
             query, key = apply_rotary(query, *context.rotary), apply_rotary(key, *context.rotary)
+        # All three agree unless autocast is on, which computes projections in 16 bits, norms in 32.
+        query, key = query.to(value.dtype), key.to(value.dtype)
         mixed = self._attend(query, key, value, context)  # [B, H, T, D]
         return self.output(merge_heads(mixed))  # [B, T, C]
 
