@@ -17,14 +17,16 @@ TOKEN_HEIGHT = 15.0
 LANES_LEFT = 92.0
 TOP = 80.0
 VECTOR_CELL = 11.0
+LOGIT = 10.0  # side of the square of one logit
 # Of each stage: its left edge, width, name, shape, and the chapter that explains it.
 STAGES = (
     (10, 50, "tokens", "[T]", "chapter 01"),
-    (80, 44, "ids", "[T]", "chapter 01"),
-    (144, 66, "embeddings", "[T, C]", "chapter 02"),
-    (238, 84, "blocks", "[T, C]", "chapters 03, 04"),
-    (344, 44, "logits", "[V]", "chapter 04"),
-    (430, 62, "next token", "[1]", "chapter 05"),
+    (78, 28, "ids", "[T]", "chapter 01"),
+    (124, 66, "embeddings", "[T, C]", "chapter 02"),
+    (208, 84, "blocks", "[T, C]", "chapters 03, 04"),
+    (308, 66, "hidden", "[T, C]", "chapter 04"),
+    (396, 10, "logits", "[V]", "chapter 04"),
+    (440, 54, "next token", "[1]", "chapter 05"),
 )
 
 
@@ -34,31 +36,35 @@ def pipeline() -> BookFigure:
     ids = tokenizer.encode(PROMPT)
     # The model was trained on texts that begin with the begin token; the picture leaves it out.
     next_token = tokenizer.decode(generate(model, [tokenizer.bos_id, *ids], 1).ids).strip()
-    bottom = TOP + (len(ids) + 1) * ROW  # below the row of the token that is fed back
+    bottom = TOP + len(ids) * ROW  # below the last row of the prompt
     figure = BookFigure(
-        height=bottom + 58,
+        height=bottom + 114,
         title="A model turns tokens into one more token, again and again",
         alt=(
             f"From left to right: the prompt '{PROMPT}' is cut into {len(ids)} tokens; each token "
             "becomes an id, each id a vector of C numbers; all vectors pass through the blocks of "
-            "attention and MLP; the last one becomes a logit for each of the V tokens of the "
-            f"vocabulary; the token with the largest, {next_token}, goes back to the start as the "
-            "next input."
+            "attention and MLP, which give a hidden vector for each token. Only the last of these "
+            "is needed: it becomes a logit for each of the V tokens of the vocabulary. The token "
+            f"with the largest, {next_token}, goes back to the start as the next input, alone, "
+            "since a cache under the blocks keeps the keys (K) and values (V) of all earlier "
+            "tokens."
         ),
     )
-    write(figure, style.MARGIN, 40, f"prompt: “{PROMPT}”")
+    write(figure, style.MARGIN, 38, f"prompt: “{PROMPT}”")
     for x, width, name, shape, chapter in STAGES:
-        write(figure, x + width / 2, 62, f"{name} {shape}", align="center", bold=True)
-        write(figure, x + width / 2, bottom + 24, chapter, align="center", color=MUTED)
+        write(figure, x + width / 2, 56, name, align="center", bold=True)
+        write(figure, x + width / 2, 68, shape, align="center", color=MUTED)
+        write(figure, x + width / 2, bottom + 82, chapter, align="center", color=MUTED)
     for row, number in enumerate(ids):
         _token_row(figure, TOP + (row + 0.5) * ROW, tokenizer.decode([number]).strip(), number)
-    _blocks(figure, _column("blocks", TOP + len(ids) * ROW / 2, len(ids) * ROW))
-    _choice(figure, TOP + (len(ids) - 0.5) * ROW, next_token)
+    blocks = _blocks(figure, _column("blocks", TOP + len(ids) * ROW / 2, len(ids) * ROW))
+    _cache(figure, blocks, len(ids))
+    _choice(figure, bottom - ROW / 2, next_token)
     entries = [
         ("prefill", "computed", "prefill: the whole prompt at once"),
         ("decode", "computed", "decode: one token at a time"),
     ]
-    legend(figure, style.MARGIN, bottom + 44, entries)
+    legend(figure, style.MARGIN, bottom + 102, entries)
     return figure
 
 
@@ -72,20 +78,27 @@ def _between(figure: BookFigure, before: Box, after: Box, y: Points) -> None:
     arrow(figure, [(before.right + 3, y), (after.x - 3, y)])
 
 
+def _vector(figure: BookFigure, stage: str, y: Points) -> Box:
+    box = _column(stage, y, VECTOR_CELL)
+    for column in range(round(box.width / VECTOR_CELL)):
+        number = Box(box.x + column * VECTOR_CELL, box.y, VECTOR_CELL, VECTOR_CELL)
+        cell(figure, number, kind="prefill", state="idle")
+    return box
+
+
 def _token_row(figure: BookFigure, y: Points, token: str, number: int) -> None:
-    """One token of the prompt on its way to the blocks: text, id, vector."""
+    """One token of the prompt on its way through the blocks: text, id, vector, hidden vector."""
     chip_box = chip(figure, _column("tokens", y, ROW - 4), token, kind="prefill")
-    id_box, vector = _column("ids", y, ROW), _column("embeddings", y, VECTOR_CELL)
+    id_box, blocks = _column("ids", y, ROW), _column("blocks", y, ROW)
     write(figure, id_box.center[0], y, str(number), align="center")
-    for column in range(round(vector.width / VECTOR_CELL)):
-        box = Box(vector.x + column * VECTOR_CELL, vector.y, VECTOR_CELL, VECTOR_CELL)
-        cell(figure, box, kind="prefill", state="idle")
+    vector, hidden = _vector(figure, "embeddings", y), _vector(figure, "hidden", y)
     _between(figure, chip_box, id_box, y)
     _between(figure, id_box, vector, y)
-    _between(figure, vector, _column("blocks", y, ROW), y)
+    _between(figure, vector, blocks, y)
+    _between(figure, blocks, hidden, y)
 
 
-def _blocks(figure: BookFigure, box: Box) -> None:
+def _blocks(figure: BookFigure, box: Box) -> Box:
     """A stack of blocks: the first in full, the edges of two more behind it."""
     for depth in (8, 4, 0):
         frame = Box(box.x + depth, box.y + depth, box.width - 8, box.height - 8)
@@ -94,24 +107,44 @@ def _blocks(figure: BookFigure, box: Box) -> None:
         middle = box.y + (box.height - 8) * (row + 0.5) / 2
         part = panel(figure, Box(box.x + 10, middle - 12, box.width - 28, 24))
         write(figure, *part.center, name, align="center")
+    return box
+
+
+def _cache(figure: BookFigure, blocks: Box, tokens: int) -> None:
+    """Under the blocks: a key and a value of each token, written once and read at every step."""
+    size = 13.0
+    left, top = blocks.center[0] - tokens * size / 2, blocks.bottom + 17
+    for row, kind in enumerate(("key", "value")):
+        for column in range(tokens):
+            box = Box(left + column * size, top + row * size, size, size)
+            cell(figure, box, kind=kind, state="reused", label="KV"[row])
+    write(figure, left - 6, top + size, "cache", align="right", bold=True)
+    x, above, below = blocks.center[0], blocks.bottom + 2, top - 2
+    arrow(figure, [(x - 10, above), (x - 10, below)], head=4.0)
+    arrow(figure, [(x + 10, below), (x + 10, above)], head=4.0)
 
 
 def _choice(figure: BookFigure, y: Points, next_token: str) -> None:
-    """From the vector of the last token, at `y`, to the next token, and with it to the start."""
-    size, count = 10.0, 8
-    logits = Box(_column("logits", y, size).center[0] - size / 2, y - size / 2, size, size)
-    for above in range(1, count):
-        box = Box(logits.x, logits.y - above * size, size, size)
-        cell(figure, box, kind="output", state="idle")
-    cell(figure, logits, kind="output")
-    _between(figure, _column("blocks", y, ROW), logits, y)
-    chosen = chip(figure, _column("next token", y, ROW - 4), next_token, kind="decode")
-    _between(figure, logits, chosen, y)
-    write(figure, (logits.right + chosen.x) / 2, y - 10, "largest", align="center", color=MUTED)
+    """From the last hidden vector, at `y`, to the next token, and with it to the start."""
+    hidden = _column("hidden", y, VECTOR_CELL)
+    for line, text in enumerate(("only the last row", "is needed")):
+        write(figure, hidden.center[0], y + 20 + 12 * line, text, align="center", color=MUTED)
+    count, largest = 8, 3  # which logit is the largest depends on the text: here it is the fourth
+    logits = _column("logits", TOP + 4 + count * LOGIT / 2, count * LOGIT)
+    for row in range(count):
+        box = Box(logits.x, logits.y + row * LOGIT, LOGIT, LOGIT)
+        cell(figure, box, kind="decode", state="computed" if row == largest else "idle")
+    _between(figure, hidden, logits, y)
+    at = logits.y + (largest + 0.5) * LOGIT
+    chosen = chip(figure, _column("next token", at, ROW - 4), next_token, kind="decode")
+    _between(figure, logits, chosen, at)
+    write(figure, (logits.right + chosen.x) / 2, at - 10, "largest", align="center", color=MUTED)
     again = chip(figure, _column("tokens", y + ROW, ROW - 4), next_token, kind="decode")
-    x, loop_y = chosen.center[0], again.center[1]
-    arrow(figure, [(x, chosen.bottom), (x, loop_y), (again.right + 3, loop_y)])
-    write(figure, 290, loop_y + 10, "appended: the next input", align="center", color=MUTED)
+    x, loop_y, start = chosen.center[0], y + 62, again.center[0]
+    around = [(x, chosen.bottom), (x, loop_y), (start, loop_y), (start, again.bottom + 3)]
+    arrow(figure, around)
+    text = "the next input: this token alone, since the cache keeps what the earlier ones gave"
+    write(figure, (x + start) / 2, loop_y + 10, text, align="center", color=MUTED)
 
 
 @dataclass(frozen=True)
@@ -151,14 +184,14 @@ def two_requests() -> BookFigure:
     joined = REQUESTS[1].arrival
     batch = [len(plans[request][joined]) for request in REQUESTS]
     figure = BookFigure(
-        height=284,
+        height=298,
         title="The second request prefills while the first one decodes",
         alt=(
             f"A timeline of {steps} steps of one model, a row for each request; one cell is one "
             f"token computed. A computes its {len(REQUESTS[0].prompt)} prompt tokens in step 1, "
             f"then one token a step. B arrives before step {joined}: in that step its {batch[1]} "
             f"prompt tokens and {batch[0]} token of A are computed together, {sum(batch)} in all. "
-            "Then both decode, until B is done."
+            "Then both decode, until B is done. The words are made up, each drawn as one token."
         ),
     )
     for step in range(1, steps + 1):
@@ -177,6 +210,8 @@ def two_requests() -> BookFigure:
     ]
     x = legend(figure, style.MARGIN, 270, entries)
     write(figure, x, 270, "→ the token that comes out", color=MUTED)
+    note = "Made-up requests and answers; one word or sign is drawn as one token."
+    write(figure, style.MARGIN, 286, note, color=MUTED)
     return figure
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from llmlab.attention import AttentionIntermediates, reference_attention
 from llmlab.figures import style
 from llmlab.figures.page import BookFigure, Points, write
-from llmlab.figures.primitives import Box, chip, legend, matrix, panel
+from llmlab.figures.primitives import Box, cell, chip, legend, matrix, panel
 
 # What is fed, one more at each step, and what each step gives.
 FED = ("<s>", "遥", "遥", "领")
@@ -60,12 +60,10 @@ def attention_without_cache() -> BookFigure:
         ),
     )
     bottom = _steps(figure, cached=False)
-    entries = [
-        ("query", "computed", "new"),
-        ("query", "recomputed", "computed again, same numbers"),
-        ("scores", "masked", "masked: a later token"),
-    ]
-    legend(figure, style.MARGIN, bottom + 22, entries)
+    y = bottom + 22
+    x = _states(figure, style.MARGIN, y, tuple(MATRICES), "computed", "new")
+    x = _states(figure, x, y, tuple(MATRICES), "recomputed", "computed again, same numbers")
+    legend(figure, x, y, [("scores", "masked", "masked: a later token")])
     return figure
 
 
@@ -83,15 +81,23 @@ def attention_with_cache() -> BookFigure:
         ),
     )
     bottom = _steps(figure, cached=True)
-    entries = [
-        ("key", "computed", "new"),
-        ("key", "reused", "K, read from the cache"),
-        ("value", "reused", "V, read from the cache"),
-    ]
-    x = legend(figure, style.MARGIN, bottom + 22, entries)
-    panel(figure, Box(x, bottom + 16.5, 11, 11), dashed=True)
-    write(figure, x + 15, bottom + 22, "not computed", color=MUTED)
+    y = bottom + 22
+    x = _states(figure, style.MARGIN, y, tuple(MATRICES), "computed", "new")
+    x = _states(figure, x, y, ("key", "value"), "reused", "K and V, read from the cache")
+    panel(figure, Box(x, y - 5.5, 11, 11), dashed=True)
+    write(figure, x + 15, y, "not computed", color=MUTED)
     return figure
+
+
+def _states(
+    figure: BookFigure, x: Points, y: Points, kinds: tuple[str, ...], state: str, text: str
+) -> Points:
+    """A legend's entry for a state that matrices of several colours share; the x after it."""
+    for kind in kinds:
+        cell(figure, Box(x, y - 5.5, 11, 11), kind=kind, state=state)
+        x += 11
+    write(figure, x + 4, y, text, color=MUTED)
+    return x + 17 + 0.6 * style.TEXT_SIZE * len(text)  # room for a wide font
 
 
 def _steps(figure: BookFigure, *, cached: bool) -> Points:

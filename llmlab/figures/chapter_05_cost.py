@@ -70,7 +70,8 @@ def projected_tokens() -> BookFigure:
         ("key", "computed", "projected for the first time"),
         ("key", "recomputed", "projected again"),
     ]
-    legend(figure, style.MARGIN, 222, entries)
+    x = legend(figure, style.MARGIN, 222, entries)
+    write(figure, x, 222, "K shown, Q and V alike", color=MUTED)
     return figure
 
 
