@@ -19,8 +19,15 @@ def token_embedding(ids: Int[Tensor, "B T"], table: Float[Tensor, "V C"]) -> Flo
     The same as the one-hot matrix of the ids times the table, without the product. Positions that
     are learned are looked up in the same way, in a table of their own.
 
-    Raises ValueError where an id is not a row of the table.
+    Raises ValueError where an id is not a row of the table, TypeError where `ids` are no whole
+    numbers or `table` is no tensor.
     """
+    check_whole_numbers(ids, "ids")
+    if not isinstance(table, Tensor):
+        raise TypeError(
+            f"table must be a tensor [V, C], such as the weight of an embedding layer; got "
+            f"{type(table).__name__}"
+        )
     rows = table.shape[0]
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
         raise ValueError(
@@ -28,6 +35,23 @@ def token_embedding(ids: Int[Tensor, "B T"], table: Float[Tensor, "V C"]) -> Flo
             f"got {int(ids.min())} .. {int(ids.max())}"
         )
     return table[ids]  # [B, T, C]
+
+
+def check_whole_numbers(numbers: Tensor, name: str) -> None:
+    """Raises TypeError where these are no tensor of int64 or int32; `name` names them in it.
+
+    Other dtypes are refused, though some could index: to PyTorch uint8 and bool are masks.
+    """
+    if not isinstance(numbers, Tensor):
+        raise TypeError(
+            f"{name} must be a tensor of whole numbers, not {type(numbers).__name__}; "
+            "torch.tensor makes one of lists: [[1, 2, 3]] is one row of three"
+        )
+    if numbers.dtype not in (torch.int64, torch.int32):
+        raise TypeError(
+            f"{name} must be whole numbers of dtype torch.long; got {numbers.dtype}: "
+            "convert with .long()"
+        )
 
 
 def sinusoidal_positions(length: int, width: int) -> Float[Tensor, "T C"]:

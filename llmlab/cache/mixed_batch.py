@@ -49,11 +49,13 @@ class MixedBatch:
         for span in self._chunks:
             positions.append(torch.arange(span.past, span.past + span.count, device=device))
             slots.append(storage.slots(span.block_table, positions[-1]))
-        self.position_ids: Int[Tensor, "N"] = torch.cat(positions).long()
+        self.position_ids: Int[Tensor, N] = torch.cat(positions).long()
         self._slots = torch.cat(slots).long()  # [N]
         if decodes:
             self._prepare_decodes(decodes)
-        self._chunk_tables = [torch.tensor(s.block_table, device=device)[None] for s in self._chunks]
+        self._chunk_tables = [
+            torch.tensor(s.block_table, device=device)[None] for s in self._chunks
+        ]
 
     @property
     def last_tokens(self) -> Int[Tensor, "sequences"]:

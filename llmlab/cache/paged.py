@@ -49,9 +49,7 @@ class BlockStorage:
         """Bytes of all blocks, used or not."""
         return sum(tensor.nbytes for tensor in self._keys + self._values)
 
-    def slots(
-        self, block_table: Sequence[int], positions: Int[Tensor, "T"]
-    ) -> Int[Tensor, "T"]:
+    def slots(self, block_table: Sequence[int], positions: Int[Tensor, "T"]) -> Int[Tensor, "T"]:
         """Where these positions of a sequence lie, all blocks being numbered through."""
         table = torch.tensor(block_table, device=self.device)
         within = positions % self.block_size

@@ -203,7 +203,7 @@ def _blocks_that_fit(cost: IterationCost, block_size: int) -> int:
     blocks = int(0.9 * machine.memory_bytes - weights) // (row * block_size)
     if blocks < 1:
         raise ValueError(
-            f"the weights take {weights / 1e9:.1f} GB of the {machine.memory_bytes / 1e9:.0f} GB of "
-            f"{machine.name}: no room for a cache. Take a smaller model or a larger GPU"
+            f"the weights take {weights / 1e9:.1f} GB of the {machine.memory_bytes / 1e9:.0f} GB "
+            f"of {machine.name}: no room for a cache. Take a smaller model or a larger GPU"
         )
     return blocks
