@@ -5,12 +5,14 @@ Triton is imported by the first call and not before.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from llmlab.attention.reference import check_attention_inputs
+from llmlab.attention.triton_operation import forward_only
 from llmlab.attention.triton_runtime import import_triton, interpreting
 
 LOG2_E = math.log2(math.e)  # e^x = 2^(x log2 e), and powers of two are what the chip computes
@@ -44,8 +46,23 @@ FLASH_BLOCKS: dict[tuple[int, int], BlockSizes] = {
     (4, 256): BlockSizes(16, 32, 4, 2),
 }
 
+#: Where addresses need registers too, and the tiles above would spill: with a mask, and for rows
+#: that are no multiple of 16 numbers long, which are fetched in small pieces.
+CAREFUL_BLOCKS: dict[tuple[int, int], BlockSizes] = {
+    (2, 16): BlockSizes(128, 32, 8, 2),
+    (2, 32): BlockSizes(128, 32, 8, 2),
+    (2, 64): BlockSizes(128, 64, 8, 2),
+    (2, 128): BlockSizes(64, 64, 8, 1),
+    (2, 256): BlockSizes(64, 16, 8, 2),
+    (4, 16): BlockSizes(32, 32, 4, 2),
+    (4, 32): BlockSizes(32, 32, 4, 2),
+    (4, 64): BlockSizes(32, 32, 8, 2),
+    (4, 128): BlockSizes(16, 32, 8, 2),
+    (4, 256): BlockSizes(16, 16, 8, 2),
+}
 
-def flash_block_sizes(head_dim: int, dtype: torch.dtype) -> BlockSizes:
+
+def flash_block_sizes(head_dim: int, dtype: torch.dtype, *, has_mask: bool = False) -> BlockSizes:
     """The blocks that `flash_attention` takes for this head dimension and dtype.
 
     Raises ValueError for a head dimension above 256, TypeError for a dtype it does not take.
@@ -60,7 +77,8 @@ def flash_block_sizes(head_dim: int, dtype: torch.dtype) -> BlockSizes:
             f"the Triton kernels take head dimensions from 1 to {MAX_HEAD_DIM}, not {head_dim}: "
             "use tiled_attention"
         )
-    return FLASH_BLOCKS[dtype.itemsize, padded_dim(head_dim)]
+    table = CAREFUL_BLOCKS if has_mask or head_dim % 16 else FLASH_BLOCKS
+    return table[dtype.itemsize, padded_dim(head_dim)]
 
 
 def padded_dim(head_dim: int) -> int:
@@ -100,14 +118,38 @@ def flash_attention(
     Source: Dao 2023 (FlashAttention-2), algorithm 1.
     """
     check_attention_inputs(q, k, v, mask)
-    _check_device(q, k, v)
-    blocks = _blocks(q, block_q, block_k)
-    output = torch.empty(q.shape, dtype=q.dtype, device=q.device)  # [B, H, T, D]
-    lse = None
-    if return_log_sum_exp:
-        lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)  # [B, H, T]
-    launch_flash(q, k, v, output, lse, causal=causal, mask=mask, scale=scale, blocks=blocks)
+    blocks = _blocks(q, block_q, block_k, has_mask=mask is not None)
+    sizes = (blocks.block_q, blocks.block_k, blocks.num_warps, blocks.num_stages)
+    output, lse = _flash_attention(q, k, v, mask, causal, scale, *sizes, return_log_sum_exp)
     return (output, lse) if return_log_sum_exp else output
+
+
+def _flash_outputs(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    with_lse = others[-1]
+    lse_shape = q.shape[:3] if with_lse else (0,)
+    return _empty(q, q.shape), _empty(q, lse_shape, torch.float32)
+
+
+@forward_only(_flash_outputs)
+def _flash_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float | None,
+    block_q: int,
+    block_k: int,
+    num_warps: int,
+    num_stages: int,
+    with_lse: bool,
+) -> tuple[Tensor, Tensor]:
+    _check_device(q, k, v)
+    output, lse = _flash_outputs(q, with_lse)  # [B, H, T, D] and [B, H, T], or [0]
+    blocks = BlockSizes(block_q, block_k, num_warps, num_stages)
+    options = {"causal": causal, "mask": mask, "scale": scale, "blocks": blocks}
+    launch_flash(q, k, v, output, lse if with_lse else None, **options)
+    return output, lse
 
 
 def launch_flash(
@@ -182,14 +224,32 @@ def naive_triton_attention(
     Raises: as `flash_attention`.
     """
     check_attention_inputs(q, k, v, None)
-    _check_device(q, k, v)
     blocks = _blocks(q, block_q, block_k)
-    batch, heads, queries, _ = q.shape
-    size = (batch, heads, queries, k.shape[2])
     dtype = q.dtype if scores_dtype is None else scores_dtype
-    scores = torch.empty(size, dtype=dtype, device=q.device)  # [B, H, T, S]
-    weights = torch.empty(size, dtype=dtype, device=q.device)  # [B, H, T, S]
-    output = torch.empty(q.shape, dtype=q.dtype, device=q.device)  # [B, H, T, D]
+    return _naive_attention(q, k, v, causal, scale, blocks.block_q, blocks.block_k, dtype)
+
+
+def _output_like_queries(q: Tensor, *others: Any) -> Tensor:
+    return _empty(q, q.shape)
+
+
+@forward_only(_output_like_queries)
+def _naive_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    scale: float | None,
+    block_q: int,
+    block_k: int,
+    scores_dtype: torch.dtype,
+) -> Tensor:
+    _check_device(q, k, v)
+    size = (*q.shape[:3], k.shape[2])
+    scores = _empty(q, size, scores_dtype)  # [B, H, T, S]
+    weights = _empty(q, size, scores_dtype)  # [B, H, T, S]
+    output = _empty(q, q.shape)  # [B, H, T, D]
+    blocks = BlockSizes(block_q, block_k)
     launch_naive(q, k, v, scores, weights, output, causal=causal, scale=scale, blocks=blocks)
     return output
 
@@ -248,6 +308,10 @@ def flash_decode(
 ) -> Float[Tensor, "B H T D"]:
     """Attention of one new token (T = 1) over a long cache, in splits of keys that run at once.
 
+    Each split reads its keys and values once for all the query heads that share them, and their
+    queries; it writes D + 1 fp32 numbers a query head. A second kernel reads those and writes the
+    output: `llmlab.memory.ledger` counts it all as "decode".
+
     Args:
         mask: bool, broadcastable to [B, H, 1, S], True where the query may attend to the key.
         scale: 1 / sqrt(D) unless given.
@@ -259,7 +323,6 @@ def flash_decode(
     Source: Dao, Haziza, Massa and Sizov 2023 (Flash-Decoding).
     """
     check_attention_inputs(q, k, v, mask)
-    _check_device(q, k, v)
     if q.shape[2] != 1:
         raise ValueError(f"flash_decode is for one query, not {q.shape[2]}: use flash_attention")
     if splits is not None and splits < 1:
@@ -271,12 +334,26 @@ def flash_decode(
     blocks = -(-keys // block_k)
     wanted = max(256 // (batch * kv_heads), 1) if splits is None else splits
     keys_per_split = -(-blocks // wanted) * block_k  # whole blocks
-    splits = -(-keys // keys_per_split)
-    size = (batch, q.shape[1], splits)
-    partial = torch.empty(*size, q.shape[3], dtype=torch.float32, device=q.device)
-    partial_lse = torch.empty(size, dtype=torch.float32, device=q.device)
-    output = torch.empty(q.shape, dtype=q.dtype, device=q.device)  # [B, H, 1, D]
     scale = q.shape[3] ** -0.5 if scale is None else scale
+    return _flash_decode(q, k, v, mask, scale, block_k, keys_per_split)
+
+
+@forward_only(_output_like_queries)
+def _flash_decode(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    block_k: int,
+    keys_per_split: int,
+) -> Tensor:
+    _check_device(q, k, v)
+    batch, heads, _, head_dim = q.shape
+    size = (batch, heads, -(-k.shape[2] // keys_per_split))
+    partial = _empty(q, (*size, head_dim), torch.float32)  # [B, H, splits, D]
+    partial_lse = _empty(q, size, torch.float32)  # [B, H, splits]
+    output = _empty(q, q.shape)  # [B, H, 1, D]
     launch_decode(q, k, v, partial, partial_lse, output, mask, scale, block_k, keys_per_split)
     return output
 
@@ -327,9 +404,16 @@ def launch_decode(
     )
 
 
-def _blocks(q: Tensor, block_q: int | None, block_k: int | None) -> BlockSizes:
+def _empty(q: Tensor, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
+    """A contiguous tensor beside q, in q's dtype unless told otherwise."""
+    return torch.empty(shape, dtype=q.dtype if dtype is None else dtype, device=q.device)
+
+
+def _blocks(
+    q: Tensor, block_q: int | None, block_k: int | None, *, has_mask: bool = False
+) -> BlockSizes:
     """The table's block sizes, or those asked for."""
-    usual = flash_block_sizes(q.shape[3], q.dtype)
+    usual = flash_block_sizes(q.shape[3], q.dtype, has_mask=has_mask)
     sizes = (block_q or usual.block_q, block_k or usual.block_k)
     for name, size in zip(("block_q", "block_k"), sizes, strict=True):
         if size < ROWS_OF_A_DOT or size & (size - 1):

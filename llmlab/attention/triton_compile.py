@@ -29,7 +29,7 @@ def inspect_flash_attention(
     import_triton()
     from llmlab.attention.triton_kernels.flash import flash_kernel
 
-    blocks = flash_block_sizes(head_dim, dtype) if blocks is None else blocks
+    blocks = blocks or flash_block_sizes(head_dim, dtype, has_mask=has_mask)
     constexprs = {
         "HEAD_DIM": head_dim,
         "PADDED_DIM": padded_dim(head_dim),

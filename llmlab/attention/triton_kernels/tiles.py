@@ -17,7 +17,8 @@ def load_tile(
 ):
     """A tile [R, C] of a matrix in HBM, anywhere and of any strides."""
     # A long cache has more elements than 32 bits count, so offsets are 64 bits wide.
-    offsets = rows[:, None].to(tl.int64) * row_stride + columns[None, :] * column_stride
+    offsets = rows[:, None].to(tl.int64) * row_stride
+    offsets += columns[None, :].to(tl.int64) * column_stride
     there = (rows[:, None] < row_count) & (columns[None, :] < column_count)
     return tl.load(base + offsets, mask=there, other=0)
 
@@ -35,7 +36,8 @@ def store_tile(
     INTERPRETED: tl.constexpr,
 ):
     """The tile goes back, rounded to the dtype of the matrix; nothing past the edge is written."""
-    offsets = rows[:, None].to(tl.int64) * row_stride + columns[None, :] * column_stride
+    offsets = rows[:, None].to(tl.int64) * row_stride
+    offsets += columns[None, :].to(tl.int64) * column_stride
     there = (rows[:, None] < row_count) & (columns[None, :] < column_count)
     if INTERPRETED and base.dtype.element_ty == tl.bfloat16:
         values = round_to_bfloat16(values)
