@@ -28,6 +28,7 @@ from llmlab.attention import (
     sdpa_attention,
     tiled_attention,
 )
+from llmlab.attention.triton_runtime import triton_available
 from llmlab.memory.hardware import Hardware, measure_cpu, this_gpu
 from llmlab.memory.ledger import attention_traffic
 from llmlab.memory.roofline import predict
@@ -147,8 +148,8 @@ def measure(
         error = (output[:1, :1].double() - exact).abs().max() / exact.abs().max()
         del output
         seconds = _median_seconds(lambda: function(q, k, v, causal=case.causal), tries)
-    except RuntimeError as error:  # a back end that this GPU or dtype does not have
-        return str(error).strip().splitlines()[0]
+    except (RuntimeError, _triton_error()) as error:  # what this GPU or dtype cannot do
+        return (str(error).strip() or type(error).__name__).splitlines()[0]
     least = predict(traffic.flops, case.traffic("flash").total, machine, dtype=case.dtype)
     return Measurement(
         name,
@@ -319,8 +320,18 @@ def _kilobytes(status: Path, name: str) -> int:
     return int(line.split()[1])
 
 
+def _triton_error() -> type[Exception]:
+    """What a kernel raises that does not compile, or asks for more shared memory than there is."""
+    if not triton_available():
+        return RuntimeError
+    from triton.errors import TritonError
+
+    return TritonError
+
+
 def _free_bytes() -> int:
     if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # else what PyTorch keeps for later counts as taken
         return torch.cuda.mem_get_info()[0]
     memory = Path("/proc/meminfo")
     return _kilobytes(memory, "MemAvailable") * 1024 if memory.exists() else 4 * 10**9

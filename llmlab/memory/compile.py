@@ -122,7 +122,10 @@ def inspect_kernel(
     )
     ptx = compiled.asm["ptx"]
     registers, spill_bytes = _resources(compiled.asm["cubin"])
-    counts = {name: len(re.findall(rf"\b{re.escape(name)}", ptx)) for name in INSTRUCTIONS}
+    counts = {  # cp.async.commit_group and cp.async.wait_group move nothing
+        name: len(re.findall(rf"\b{re.escape(name)}(?!\.(?:commit|wait))", ptx))
+        for name in INSTRUCTIONS
+    }
     warps = compiled.metadata.num_warps
     return KernelReport(
         target, registers, spill_bytes, compiled.metadata.shared, warps, counts, ptx

@@ -9,14 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from llmlab.memory.events import TensorInfo, Tile, Trace
 
 
 def trace_kernel(
-    run: Callable[[], Any], tensors: Mapping[str, Tensor] | None = None, **named: Tensor
+    run: Callable[[], Any],
+    tensors: Mapping[str, Tensor] | None = None,
+    *,
+    unknown: str = "error",
+    **named: Tensor,
 ) -> Trace:
     """The trace of the Triton kernels that `run()` launches: `trace_kernel(run, Q=q, O=o)`.
 
@@ -24,18 +27,24 @@ def trace_kernel(
     other argument of a kernel by the name of its parameter. Bytes are exact: lanes that are masked
     off move nothing. A tile is the smallest box around what was touched.
 
+    Addresses that belong to no tensor stop the kernel: Triton raises an InterpreterError that says
+    so. With `unknown="ignore"` they are left out of the trace.
+
     Raises:
         RuntimeError: kernels here run on a GPU, where nothing can watch them (set
             TRITON_INTERPRET=1 before Python starts); or a trace is being recorded already.
+        ValueError: `unknown` is neither "error" nor "ignore".
     """
-    with record_trace(**(dict(tensors or {}) | named)) as trace:
+    with record_trace(unknown=unknown, **(dict(tensors or {}) | named)) as trace:
         run()
     return trace
 
 
 @contextmanager
-def record_trace(**tensors: Tensor) -> Iterator[Trace]:
+def record_trace(*, unknown: str = "error", **tensors: Tensor) -> Iterator[Trace]:
     """As `trace_kernel`, for the kernels launched inside a `with` block."""
+    if unknown not in ("error", "ignore"):
+        raise ValueError(f'unknown must be "error" or "ignore", not {unknown!r}')
     import triton
 
     if not triton.knobs.runtime.interpret:
@@ -47,7 +56,7 @@ def record_trace(**tensors: Tensor) -> Iterator[Trace]:
 
     if "create_masked_load" in vars(interpreter_builder):
         raise RuntimeError("a trace is being recorded already: one cannot begin inside another")
-    recorder = Recorder(Trace())
+    recorder = Recorder(Trace(), ignore_unknown=unknown == "ignore")
     for name, tensor in tensors.items():
         recorder.register(name, tensor)
     load, store = interpreter_builder.create_masked_load, interpreter_builder.create_masked_store
@@ -63,8 +72,9 @@ def record_trace(**tensors: Tensor) -> Iterator[Trace]:
 
     def watched_prepare(executor, arguments, options):
         on_host, named_on_host = prepare(executor, arguments, options)
-        names = dict(zip(executor.arg_names, on_host, strict=False)) | named_on_host
-        recorder.begin_kernel(names)
+        given = dict(zip(executor.arg_names, arguments, strict=False)) | options
+        seen = dict(zip(executor.arg_names, on_host, strict=False)) | named_on_host
+        recorder.begin_kernel(given, seen)
         return on_host, named_on_host
 
     interpreter_builder.create_masked_load = watched_load
@@ -93,38 +103,36 @@ class Region:
         first = tensor.data_ptr()
         return cls(name, tensor, first, first + reach * tensor.element_size())
 
-    def tile(self, low: int, high: int) -> Tile | None:
-        """The box between two addresses; None if they are not elements of this tensor."""
-        if not self.first <= low <= high <= self.last:
-            return None
-        starts, stops = self._index(low), self._index(high)
-        if starts is None or stops is None:
-            return None
-        return tuple((a, b + 1) for a, b in zip(starts, stops, strict=True))
+    def tile(self, addresses: Any) -> Tile | None:
+        """The smallest box around these elements; None if not all are of this tensor.
 
-    def _index(self, address: int) -> list[int] | None:
-        """Which element lies at an address: the largest stride is taken out first."""
-        rest, remainder = divmod(address - self.first, self.tensor.element_size())
-        strides, shape = self.tensor.stride(), self.tensor.shape
-        index = [0] * len(shape)
+        What is left of an address is divided by one stride after the other, the largest first.
+        """
+        if not self.first <= addresses.min() <= addresses.max() <= self.last:
+            return None
+        size, strides, shape = self.tensor.element_size(), self.tensor.stride(), self.tensor.shape
+        rest = addresses.astype("int64") - self.first
+        box = [(0, 1)] * len(shape)
         for axis in sorted(range(len(shape)), key=lambda a: -strides[a]):
             if shape[axis] > 1 and strides[axis] > 0:
-                index[axis], rest = divmod(rest, strides[axis])
-                if index[axis] >= shape[axis]:
-                    return None
-        return None if rest or remainder else index
+                index, rest = divmod(rest, strides[axis] * size)
+                box[axis] = (int(index.min()), int(index.max()) + 1)
+        inside = all(stop <= length for (_, stop), length in zip(box, shape, strict=True))
+        return tuple(box) if inside and not rest.any() else None
 
 
 class Recorder:
     """Turns address arrays into events."""
 
-    def __init__(self, trace: Trace):
+    def __init__(self, trace: Trace, *, ignore_unknown: bool = False):
         self.trace = trace
+        self._ignore_unknown = ignore_unknown
         self._regions: list[Region] = []
+        self._copies: list[Region] = []
         self._launches = 0
 
-    def register(self, name: str, tensor: Tensor) -> None:
-        """From now on this tensor goes by this name."""
+    def register(self, name: str, tensor: Tensor) -> str:
+        """From now on this tensor goes by this name, or by the one returned if it is taken."""
         taken = self.trace.tensors.get(name)
         while taken is not None:  # another kernel's parameter of the same name
             name += "'"
@@ -132,34 +140,54 @@ class Recorder:
         self._regions.append(Region.of(name, tensor))
         info = TensorInfo(name, tuple(tensor.shape), tensor.element_size())
         self.trace.tensors[name] = info
+        return name
 
-    def begin_kernel(self, arguments: Mapping[str, Any]) -> None:
-        """A launch: tensors that nobody has named go by the names of the kernel's parameters."""
+    def begin_kernel(self, given: Mapping[str, Any], seen: Mapping[str, Any]) -> None:
+        """A launch: tensors that nobody has named go by the names of the kernel's parameters.
+
+        Of an argument that lies on a GPU, the interpreter sees a copy, which has the same name.
+        """
         self.trace.launch = self._launches
         self._launches += 1
-        known = {region.first for region in self._regions}
-        for name, argument in arguments.items():
-            is_new = isinstance(argument, Tensor) and argument.data_ptr() not in known
-            if is_new and argument.numel():
-                self.register(name, argument)
-                known.add(argument.data_ptr())
+        self._copies = []  # of the launch before
+        names = {region.first: region.name for region in self._regions}
+        originals, copies = _tensors_in(given), _tensors_in(seen)
+        for name, original in originals.items():
+            address, copy = original.data_ptr(), copies[name]
+            if not original.numel():
+                continue
+            if address not in names:
+                names[address] = self.register(name, original)
+            if copy.data_ptr() != address:
+                self._copies.append(Region.of(names[address], copy))
 
-    def record(
-        self, kind: str, program: tuple[int, ...], addresses: np.ndarray, mask: np.ndarray
-    ) -> None:
-        """One load or store of many lanes."""
-        lanes = addresses[np.broadcast_to(mask, addresses.shape)]
+    def record(self, kind: str, program: tuple[int, ...], addresses: Any, mask: Any) -> None:
+        """One load or store of many lanes: their addresses, and which of them are not masked."""
+        lanes = addresses[mask]
         if not lanes.size:
             return
-        low, high = int(lanes.min()), int(lanes.max())
-        for region in self._regions:
-            tile = region.tile(low, high)
+        for region in (*self._copies, *self._regions):
+            tile = region.tile(lanes)
             if tile is not None:
                 size = lanes.size * region.tensor.element_size()
                 self.trace.record(tuple(map(int, program)), kind, region.name, tile, size)
                 return
+        if self._ignore_unknown:
+            return
         raise RuntimeError(
-            f"a kernel's {kind} touches addresses {low:#x} to {high:#x}, which belong to none of "
-            f"the tensors {list(self.trace.tensors)}: name the tensor when the trace begins, or "
-            "look for a missing mask"
+            f"a kernel's {kind} touches addresses {lanes.min():#x} to {lanes.max():#x}, which "
+            f"belong to none of the tensors {list(self.trace.tensors)}: name the tensor when the "
+            "trace begins, or look for a missing mask"
         )
+
+
+def _tensors_in(arguments: Mapping[str, Any]) -> dict[str, Tensor]:
+    """A kernel's tensors: its arguments, parts of a tuple (`name[0]`), or behind a descriptor."""
+    found: dict[str, Tensor] = {}
+    for name, argument in arguments.items():
+        if isinstance(argument, tuple):
+            found |= _tensors_in({f"{name}[{i}]": part for i, part in enumerate(argument)})
+        argument = getattr(argument, "base", argument)  # of a TensorDescriptor
+        if isinstance(argument, Tensor):
+            found[name] = argument
+    return found

@@ -136,6 +136,73 @@ def test_a_touch_outside_of_all_tensors_is_told():
         trace_kernel(lambda: copy_kernel[(1,)](inner, y, 16, 2, BLOCK=16))
     again = trace_kernel(lambda: copy_kernel[(1,)](x, y, 5, 1, BLOCK=16))
     assert again.total == 40  # the failure left nothing behind
+    some = trace_kernel(lambda: copy_kernel[(1,)](inner, y, 16, 2, BLOCK=16), unknown="ignore")
+    assert (some.read, some.written) == ({}, {"y": 64})
+    with pytest.raises(ValueError, match="not 'skip'"):
+        trace_kernel(lambda: None, unknown="skip")
+
+
+def test_the_box_holds_rows_that_are_touched_in_part():
+    """Numbers 8 to 20 of a matrix with rows of 16: the second half of one row, some of the next."""
+    x, y = torch.arange(64.0).view(4, 16), torch.zeros(64)
+    launch = copy_kernel[(1,)]
+    trace = trace_kernel(lambda: launch(x.view(-1)[8:], y, 13, 1, BLOCK=16), X=x)
+    assert trace.events[0].tile == ((0, 2), (0, 16))
+    assert trace.bytes("X") == 13 * 4
+
+
+@triton.jit
+def copy_rows_kernel(source, target, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * BLOCK
+    target.store([row, 0], source.load([row, 0]))
+
+
+def test_descriptors_pass_through_the_same_two_functions():
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    x, y = torch.randn(20, 16), torch.zeros(20, 16)
+    source, target = (TensorDescriptor.from_tensor(t, [16, 16]) for t in (x, y))
+    trace = trace_kernel(lambda: copy_rows_kernel[(2,)](source, target, BLOCK=16), Y=y)
+    assert torch.equal(x, y)
+    assert (trace.read, trace.written) == ({"source": x.nbytes}, {"Y": y.nbytes})  # 4 rows masked
+    tiles = [event.tile for event in trace if event.kind == "store"]
+    assert tiles == [((0, 16), (0, 16)), ((16, 20), (0, 16))]
+
+
+@triton.jit
+def copy_first_to_second_kernel(pair, n, BLOCK: tl.constexpr):
+    lanes = tl.arange(0, BLOCK)
+    tl.store(pair[1] + lanes, tl.load(pair[0] + lanes, mask=lanes < n), mask=lanes < n)
+
+
+def test_tensors_in_a_tuple():
+    pair = torch.randn(20), torch.zeros(20)
+    trace = trace_kernel(lambda: copy_first_to_second_kernel[(1,)](pair, 5, BLOCK=16))
+    assert (trace.read, trace.written) == ({"pair[0]": 20}, {"pair[1]": 20})
+
+
+def test_copies_that_the_interpreter_makes_keep_the_name(monkeypatch):
+    """As it does with tensors on a GPU; here it is made to copy those of the CPU."""
+    from triton.runtime.interpreter import GridExecutor
+
+    def copy(executor, arguments, options):
+        move = lambda x: x.clone() if isinstance(x, torch.Tensor) else x  # noqa: E731
+        return [move(x) for x in arguments], {name: move(x) for name, x in options.items()}
+
+    monkeypatch.setattr(GridExecutor, "_init_args_hst", copy)
+    x, y = torch.ones(64), torch.zeros(64)
+    with record_trace(X=x) as trace:
+        copy_kernel[(1,)](x, y, 5, 1, BLOCK=16)
+        copy_kernel[(1,)](y, x, 5, 1, BLOCK=16)
+    assert trace.read == trace.written == {"X": 20, "y": 20}
+    assert GridExecutor._init_args_hst is copy  # put back
+    assert y[:5].tolist() == [1.0] * 5
+
+
+def test_where_kernels_are_compiled_the_error_says_how(monkeypatch):
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
+    with pytest.raises(RuntimeError, match="TRITON_INTERPRET=1 before Python starts"):
+        trace_kernel(lambda: None)
 
 
 def test_one_trace_at_a_time():
@@ -150,10 +217,10 @@ def test_recording_adds_one_look_at_each_load_and_store():
     looks = 0
     original = Region.tile
 
-    def counted(self, low, high):
+    def counted(self, addresses):
         nonlocal looks
         looks += 1
-        return original(self, low, high)
+        return original(self, addresses)
 
     q = torch.randn(1, 1, 64, 16)
     k = torch.randn(1, 1, 64, 16)
