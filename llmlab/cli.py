@@ -1,16 +1,22 @@
-"""The command line: `llmlab generate | chat | train | lab | doctor`."""
+"""The command line: `llmlab generate | chat | train | lab | bench | doctor`."""
 
 import argparse
+import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import llmlab
+from llmlab.json_file import local_path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit status."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a character shows its code
+        if getattr(stream, "errors", None) == "strict":
+            stream.reconfigure(errors="backslashreplace")
     options = make_parser().parse_args(arguments)
     try:
         return options.run(options) or 0
@@ -53,7 +59,11 @@ def make_parser() -> argparse.ArgumentParser:
     chat = commands.add_parser(
         "chat",
         help="talk to the model",
-        description="Talk to the model. /reset forgets, /quit ends.",
+        description="Talk to the model. /reset forgets, /quit ends. Ctrl-C ends an answer; where "
+        "none is being given, the conversation.",
+        epilog="Questions may also be piped in, one a line: only answers then go to standard "
+        "output, what cannot be answered is told on standard error while the rest goes on, and "
+        "the exit status is 1 if there was any such.",
     )
     _add_model_options(chat)
     chat.add_argument(
@@ -69,16 +79,14 @@ def make_parser() -> argparse.ArgumentParser:
     )
     train.add_argument(
         "--run",
-        type=Path,
-        default=Path("runs/toyworld"),
+        default="runs/toyworld",
         dest="run_folder",
         metavar="FOLDER",
         help="checkpoints of the run (default: runs/toyworld)",
     )
     train.add_argument(
         "--output",
-        type=Path,
-        default=Path("runs/toyworld/model"),
+        default="runs/toyworld/model",
         metavar="FOLDER",
         help="where the finished model goes (default: runs/toyworld/model)",
     )
@@ -115,12 +123,19 @@ def make_parser() -> argparse.ArgumentParser:
     flash.add_argument("--quick", action="store_true", help="a few small sizes only")
     flash.add_argument(
         "--output",
-        type=Path,
-        default=Path("bench"),
+        default="bench",
         metavar="FOLDER",
         help="where flash.csv and flash.svg go (default: bench)",
     )
     flash.set_defaults(run=run_bench_flash)
+    serving = benches.add_parser(
+        "serving",
+        help="many requests: one at a time, in padded batches, and by the engine",
+        description="The same requests served one at a time, in padded batches by transformers, "
+        "and by this book's engine under each policy; answers compared, tokens a second as ratios.",
+    )
+    serving.add_argument("--quick", action="store_true", help="a few short requests only")
+    serving.set_defaults(run=run_bench_serving)
 
     doctor = commands.add_parser(
         "doctor",
@@ -131,11 +146,29 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(text: str) -> int:
-    number = int(text) if text.lstrip("-").isdigit() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"a whole number above 0, not {text!r}")
-    return number
+def _number(kind: type, right: Callable[[Any], bool], words: str) -> Callable[[str], Any]:
+    """A type for argparse, whose error says in words what the option takes."""
+
+    def read(text: str) -> Any:
+        try:
+            number = kind(text)
+        except ValueError:
+            number = None
+        if number is None or not right(number):
+            raise argparse.ArgumentTypeError(f"{words}, not {text!r}")
+        return number
+
+    return read
+
+
+_positive = _number(int, lambda number: number > 0, "a whole number above 0")
+_seed = _number(int, lambda number: 0 <= number < 2**63, "a whole number from 0 on")
+_share = _number(float, lambda number: 0 < number <= 1, "a number above 0 and at most 1")
+_temperature = _number(
+    float,
+    lambda number: 0 < number < math.inf,
+    "a number above 0 (leave it out to get the most likely token every time)",
+)
 
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +186,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--temperature",
-        type=float,
+        type=_temperature,
         metavar="T",
         help="sample at this temperature (default: greedy)",
     )
@@ -162,11 +195,18 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--top-p",
-        type=float,
+        type=_share,
         metavar="P",
         help="sample among the tokens that make up probability P",
     )
-    parser.add_argument("--seed", type=int, help="make sampling repeatable")
+    parser.add_argument("--seed", type=_seed, help="make sampling repeatable")
+    parser.add_argument(
+        "--attention",
+        metavar="NAME",
+        default="sdpa",
+        help="what computes attention: reference, sdpa, tiled or flash (default: sdpa, PyTorch's "
+        "own; flash is this book's Triton kernel, slow where its interpreter runs it)",
+    )
 
 
 def _sampler(options: argparse.Namespace):
@@ -186,10 +226,14 @@ def _sampler(options: argparse.Namespace):
 
 
 def _load(options: argparse.Namespace):
+    from llmlab.attention import attention_function
     from llmlab.model import load_model
     from llmlab.tokenization import load_tokenizer
 
-    return load_model(options.model), load_tokenizer(options.model)
+    attention = attention_function(options.attention)  # a wrong name is told before the work
+    model = load_model(options.model)
+    model.set_attention(attention)
+    return model, load_tokenizer(options.model)
 
 
 def _write(text: str) -> None:
@@ -198,17 +242,18 @@ def _write(text: str) -> None:
 
 
 def run_generate(options: argparse.Namespace) -> None:
-    from llmlab.decoding import generate
-    from llmlab.tokenization import StreamingDetokenizer
+    from llmlab.decoding import ModelText, generate
 
     sampler = _sampler(options)
     model, tokenizer = _load(options)
     ids = tokenizer.encode(options.prompt, add_special_tokens=True)
-    streaming = StreamingDetokenizer(tokenizer)
+    if not ids and tokenizer.bos_id is None:
+        raise ValueError("the prompt is empty, and this model has no begin token: give it a text")
+    streaming = ModelText(tokenizer)
     _write(options.prompt)
     generation = generate(
         model,
-        ids,
+        ids or [tokenizer.bos_id],
         options.max_new_tokens,
         cache=None if options.cache == "none" else options.cache,
         sampler=sampler,
@@ -228,46 +273,60 @@ def _statistics(generation) -> str:
     return "[" + ", ".join(parts) + "]"
 
 
-def run_chat(options: argparse.Namespace) -> None:
+def run_chat(options: argparse.Namespace) -> int:
     from llmlab.decoding import Chat
 
+    sampler = _sampler(options)
     model, tokenizer = _load(options)
-    tokenizer.apply_chat_template([{"role": "user", "content": "?"}])  # no template: say so now
-    chat = Chat(model, tokenizer, sampler=_sampler(options), max_new_tokens=options.max_new_tokens)
+    chat = Chat(model, tokenizer, sampler=sampler, max_new_tokens=options.max_new_tokens)
     interactive = sys.stdin.isatty()
     if interactive:
         print("Ask something. /reset forgets the conversation, /quit or Ctrl-D ends.")
+    status = 0
     while True:
         try:
-            text = input("you: " if interactive else "").strip()
+            text = input("you: " if interactive else "")
         except EOFError:
             if interactive:
                 print()
-            return
+            return status
+        text = text.removeprefix("\ufeff").strip()  # some programs begin a text with this mark
         if text == "/quit":
-            return
+            return status
         if text == "/reset":
             chat.reset()
-        elif text:
-            _answer(chat, text, interactive=interactive, stats=options.stats)
+        elif text and not _answer(chat, text, interactive=interactive, stats=options.stats):
+            status = 0 if interactive else 1
 
 
-def _answer(chat, text: str, *, interactive: bool, stats: bool) -> None:
+def _answer(chat, text: str, *, interactive: bool, stats: bool) -> bool:
+    """Print the model's answer; False where there is none."""
+    from llmlab.decoding import ConversationFull
+
     if interactive:
         _write("model: ")
     try:
         reply = chat.ask(text, on_text=_write)
-    except (
-        ValueError
-    ) as error:  # such as a conversation that has outgrown the context: say so and go on
-        print(f"({error})")
-        return
+    except KeyboardInterrupt:
+        if not interactive:
+            raise
+        print(" (interrupted)")
+        return False
+    except ValueError as error:
+        if isinstance(error, ConversationFull):
+            error = "there is no room for an answer: ask a shorter question, or /reset to forget"
+        if interactive:
+            print(f"({error})")
+        else:
+            print(f"llmlab chat: {error}", file=sys.stderr)
+        return False
     print()
     if stats:
         print(
             f"[{reply.reused_tokens} tokens reused, {reply.prefilled_tokens} prefilled]",
             file=sys.stderr,
         )
+    return True
 
 
 def run_train(options: argparse.Namespace) -> None:
@@ -277,27 +336,36 @@ def run_train(options: argparse.Namespace) -> None:
     from llmlab.toyworld.train import TrainingPlan, train
 
     plan = TrainingPlan() if options.steps is None else replace(TrainingPlan(), steps=options.steps)
-    options.output.mkdir(parents=True, exist_ok=True)  # a bad place is told before the work
-    model, tokenizer = train(options.run_folder, plan=plan)
-    export(model, tokenizer, options.output, plan=plan)
-    print(f"the model is in {options.output}")
+    output = local_path(options.output)
+    output.mkdir(parents=True, exist_ok=True)  # a bad place is told before the work
+    model, tokenizer = train(local_path(options.run_folder), plan=plan)
+    export(model, tokenizer, output, plan=plan)
+    print(f"the model is in {output}")
 
 
 def run_bench_flash(options: argparse.Namespace) -> None:
     from llmlab.bench.flash import run
 
-    run(options.output.expanduser(), quick=options.quick)
+    run(local_path(options.output), quick=options.quick)
+
+
+def run_bench_serving(options: argparse.Namespace) -> None:
+    from llmlab.bench.serving import run
+
+    run(quick=options.quick)
 
 
 def run_lab(options: argparse.Namespace) -> None:
     """Replace this process by JupyterLab, opened on a chapter."""
     import webbrowser
 
-    chapters = sorted(Path("notebooks").glob(f"{options.chapter}*.ipynb"))
+    book = sorted(Path("notebooks").glob("[0-9]*.ipynb"))
+    if not book:
+        raise ValueError("there are no notebooks here: run this in the book's own folder")
+    chapters = [path for path in book if path.name.startswith(options.chapter)]
     if not chapters:
-        raise ValueError(
-            f"no notebooks/{options.chapter}*.ipynb here. Run this in the book's own folder."
-        )
+        names = ", ".join(path.name[:2] for path in book)
+        raise ValueError(f"no chapter begins with {options.chapter!r}; there are {names}")
     command = [
         sys.executable,
         "-m",

@@ -2,12 +2,31 @@
 
 import operator
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from llmlab.config import ModelConfig
+
+
+def read_whole_number(number: Any, what: str) -> int:
+    """`number` as an int; TypeError for floats, booleans, text. `what` names it in the message."""
+    if isinstance(number, bool):
+        raise TypeError(f"{what} must be a whole number, got {number!r}")
+    try:
+        return operator.index(number)  # int, and the integers of NumPy and PyTorch
+    except TypeError:
+        raise TypeError(f"{what} must be a whole number, got {number!r}") from None
+
+
+def read_size(size: Any, what: str, *, least: int = 1) -> int:
+    """The same for a size; ValueError where it is below `least`."""
+    read = read_whole_number(size, what)
+    if read < least:
+        raise ValueError(f"{what} must be at least {least}, got {read}")
+    return read
 
 
 class KVCache(ABC):
@@ -21,6 +40,8 @@ class KVCache(ABC):
         layers, kv_heads, head_dim: the sizes of the model that this cache serves.
         batch_size, dtype, device: what it stores; None where the first update decides.
         capacity: how many positions fit; None where it grows.
+
+    Raises TypeError for a config or dtype that is none.
     """
 
     def __init__(
@@ -32,6 +53,12 @@ class KVCache(ABC):
         device: torch.device | str | None = None,
         capacity: int | None = None,
     ):
+        if not isinstance(config, ModelConfig):
+            raise TypeError(
+                f"config must be a ModelConfig, such as model.config; got {type(config).__name__}"
+            )
+        if dtype is not None and not isinstance(dtype, torch.dtype):
+            raise TypeError(f"dtype must be one of torch's, such as torch.bfloat16; got {dtype!r}")
         self.layers = config.layers
         self.kv_heads = config.kv_heads
         self.head_dim = config.head_dim

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from llmlab.cache.base import read_size
 from llmlab.config import ModelConfig
 
 
@@ -29,13 +30,14 @@ def kv_cache_bytes(
         dtype: what the cache stores.
 
     Raises:
-        ValueError: a negative length or batch size, a key that is missing, or a config whose cache
-            does not follow this formula (compressed keys and values).
-        TypeError: not a config.
+        ValueError: a negative length or batch size, a key that is missing or below 1, or a config
+            whose cache does not follow this formula (compressed keys and values).
+        TypeError: not a config, not a dtype, or a size that is no whole number.
     """
-    for name, count in (("length", length), ("batch_size", batch_size)):
-        if count < 0:
-            raise ValueError(f"{name} must be 0 or more, got {count}")
+    length = read_size(length, "length", least=0)
+    batch_size = read_size(batch_size, "batch_size", least=0)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype must be one of torch's, such as torch.bfloat16; got {dtype!r}")
     layers, kv_heads, head_dim = _cache_shape(config)
     return 2 * layers * kv_heads * head_dim * dtype.itemsize * length * batch_size
 
@@ -54,14 +56,22 @@ def _cache_shape(config: ModelConfig | Mapping[str, Any] | Any) -> tuple[int, in
         raise ValueError("this config compresses keys and values (kv_lora_rank): no formula for it")
     layers = _first(config, "num_hidden_layers", "n_layer")
     heads = _first(config, "num_attention_heads", "n_head")
-    kv_heads = 1 if config.get("multi_query") else config.get("num_key_value_heads") or heads
-    head_dim = config.get("head_dim") or _first(config, "hidden_size", "n_embd") // heads
-    return layers, kv_heads, head_dim
+    kv_heads = heads
+    if config.get("multi_query"):
+        kv_heads = 1
+    elif config.get("num_key_value_heads") is not None:
+        kv_heads = _first(config, "num_key_value_heads")
+    if config.get("head_dim") is not None:
+        return layers, kv_heads, _first(config, "head_dim")
+    width = _first(config, "hidden_size", "n_embd")
+    if width % heads:
+        raise ValueError(f"{heads} heads do not divide a width of {width}: give head_dim")
+    return layers, kv_heads, width // heads
 
 
 def _first(config: Mapping[str, Any], *names: str) -> int:
     """The value under the first of these names that the config has."""
     for name in names:
         if config.get(name) is not None:
-            return config[name]
+            return read_size(config[name], name)
     raise ValueError(f"the config has neither of {', '.join(names)}: the cache's size needs one")

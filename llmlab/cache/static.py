@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from llmlab.cache.base import KVCache
+from llmlab.cache.base import KVCache, read_size
 from llmlab.config import ModelConfig
 
 
@@ -24,6 +24,7 @@ class StaticKVCache(KVCache):
 
     Raises:
         ValueError: if batch_size or max_length is less than 1.
+        TypeError: if one of them is no whole number, or config or dtype is none.
     """
 
     def __init__(
@@ -35,9 +36,8 @@ class StaticKVCache(KVCache):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ):
-        for name, size in (("batch_size", batch_size), ("max_length", max_length)):
-            if size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}")
+        batch_size = read_size(batch_size, "batch_size")
+        max_length = read_size(max_length, "max_length")
         super().__init__(
             config, batch_size=batch_size, dtype=dtype, device=device, capacity=max_length
         )

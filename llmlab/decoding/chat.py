@@ -7,13 +7,20 @@ from typing import Any
 from torch import nn
 
 from llmlab.cache import StaticKVCache
+from llmlab.cache.base import read_size, read_whole_number
+from llmlab.decoding.checks import check_functions, check_model, key_dtype, read_stop_ids
 from llmlab.decoding.generation import Generation
 from llmlab.decoding.loop import generate
 from llmlab.decoding.sampling import SamplerFunction
-from llmlab.tokenization import StreamingDetokenizer, Tokenizer
+from llmlab.decoding.text import ModelText
+from llmlab.tokenization import BPETokenizer
 
 # Tokens; a cache for the whole context of a large model might not fit into memory.
 LONGEST_DEFAULT = 4096
+
+
+class ConversationFull(ValueError):
+    """The conversation leaves no room for an answer: `reset()` starts a new one."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,8 @@ class Chat:
     where the text of an earlier turn, tokenized as part of the conversation, gives other tokens
     than the model generated.
 
+    A token that the model knows and the tokenizer does not (see `ModelText`) adds no text.
+
     Args:
         model: a `DecoderModel`.
         tokenizer: with a chat template.
@@ -56,14 +65,16 @@ class Chat:
             None: the model's context, but no more than 4096.
 
     Raises:
-        ValueError: for a max_new_tokens or max_length out of range, or a tokenizer with more tokens
-            than the model knows.
+        ValueError: for a max_new_tokens, max_length or stop id out of range, a tokenizer with ids
+            that the model does not know, one without a chat template or whose template refuses the
+            system message, or a system message that leaves no room for a question.
+        TypeError: for an argument of the wrong kind.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        tokenizer: Tokenizer,
+        tokenizer: BPETokenizer,
         *,
         system: str | None = None,
         sampler: SamplerFunction | None = None,
@@ -71,36 +82,29 @@ class Chat:
         stop_ids: Collection[int] | None = None,
         max_length: int | None = None,
     ):
-        config = model.config
-        if max_length is None:
-            max_length = min(config.max_positions, LONGEST_DEFAULT)
-        if not 1 <= max_length <= config.max_positions:
-            raise ValueError(
-                f"max_length must be between 1 and the model's context of {config.max_positions} "
-                f"tokens, got {max_length}"
-            )
-        if max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens must be at least 1, got {max_new_tokens}")
-        if tokenizer.vocab_size > config.vocab_size:
-            raise ValueError(
-                f"the tokenizer has {tokenizer.vocab_size} tokens and the model knows "
-                f"{config.vocab_size}: use the tokenizer that belongs to this model"
-            )
+        check_model(model)
+        _check_tokenizer(tokenizer, model.config.vocab_size)
+        check_functions(sampler)
         if stop_ids is None:
-            stop_ids = {*config.eos_ids, tokenizer.eos_id} - {None}
-        weight = next(model.parameters())
+            stop_ids = {*model.config.eos_ids, tokenizer.eos_id} - {None}
         self.model = model
         self.tokenizer = tokenizer
         self.sampler = sampler
-        self.max_new_tokens = max_new_tokens
-        self.stop_ids = frozenset(stop_ids)
+        self.max_new_tokens = read_size(max_new_tokens, "max_new_tokens")
+        self.stop_ids = read_stop_ids(stop_ids, model.config.vocab_size)
         self._system = [] if system is None else [{"role": "system", "content": system}]
         self._turns: list[dict[str, str]] = []
         self._cache = StaticKVCache(
-            config, batch_size=1, max_length=max_length, dtype=weight.dtype, device=weight.device
+            model.config,
+            batch_size=1,
+            max_length=_read_length(max_length, model.config.max_positions),
+            dtype=key_dtype(model),
+            device=next(model.parameters()).device,
         )
         # The tokens of the latest turn; the cache holds the first `cache.length` of them.
         self._tokens: list[int] = []
+        self._answering = False
+        self._room_after(self._written([{"role": "user", "content": "?"}]))  # fail now, not later
 
     @property
     def messages(self) -> list[dict[str, str]]:
@@ -108,7 +112,11 @@ class Chat:
         return [dict(message) for message in self._system + self._turns]
 
     def reset(self) -> None:
-        """Forget the conversation and empty the cache; the system message stays."""
+        """Forget the conversation and empty the cache; the system message stays.
+
+        Raises RuntimeError in the midst of an answer.
+        """
+        self._refuse_while_answering()
         self._turns = []
         self._cache.reset()
 
@@ -121,29 +129,48 @@ class Chat:
 
         Raises:
             TypeError, ValueError: for text that is no string, or empty.
-            ValueError: where the conversation leaves no room for an answer: call `reset()`.
+            ConversationFull: a ValueError, where there is no room for an answer: call `reset()`.
+            RuntimeError: in the midst of an answer, as from on_text.
         """
+        self._refuse_while_answering()
         if not isinstance(text, str):
             raise TypeError(f"text must be a string, got {type(text).__name__}")
         if not text:
             raise ValueError("text is empty: ask something")
+        check_functions(None, on_text=on_text)
         turns = [*self._turns, {"role": "user", "content": text}]
-        ids = self.tokenizer.apply_chat_template(self._system + turns, add_generation_prompt=True)
+        ids = self._written(turns)
         room = self._room_after(ids)
         reused = self._cached_prefix(ids)
         self._cache.truncate(reused)
         self._tokens = list(ids)
-        answer, generation = self._answer(ids[reused:], min(self.max_new_tokens, room), on_text)
+        self._answering = True
+        try:
+            answer, generation = self._answer(ids[reused:], min(self.max_new_tokens, room), on_text)
+        finally:
+            self._answering = False
         self._turns = [*turns, {"role": "assistant", "content": answer}]
         return Reply(answer, len(ids), reused, len(ids) - reused, generation)
+
+    def _refuse_while_answering(self) -> None:
+        if self._answering:
+            raise RuntimeError(
+                "this conversation is in the midst of an answer: ask or reset when it has ended, "
+                "or use a Chat of its own"
+            )
+
+    def _written(self, turns: list[dict[str, str]]) -> list[int]:
+        """The tokens of a conversation, up to where the model's answer begins."""
+        return self.tokenizer.apply_chat_template(self._system + turns, add_generation_prompt=True)
 
     def _room_after(self, ids: Sequence[int]) -> int:
         """How many tokens an answer may have."""
         room = self._cache.capacity - len(ids)
         if room < 1:
-            raise ValueError(
+            raise ConversationFull(
                 f"the conversation has {len(ids)} tokens, and there is room for "
-                f"{self._cache.capacity} together with the answer: call reset() to start afresh"
+                f"{self._cache.capacity} together with the answer: reset() starts afresh, a longer "
+                "max_length or a shorter system message makes room"
             )
         return room
 
@@ -161,7 +188,7 @@ class Chat:
         self, new_ids: Sequence[int], max_new_tokens: int, on_text: Callable[[str], Any] | None
     ) -> tuple[str, Generation]:
         """Feed what is new and let the model answer; its text, piece by piece and as a whole."""
-        detokenizer = StreamingDetokenizer(self.tokenizer, skip_special_tokens=True)
+        detokenizer = ModelText(self.tokenizer, skip_special_tokens=True)
         pieces = []
 
         def show(piece: str) -> None:
@@ -185,3 +212,36 @@ class Chat:
         )
         show(detokenizer.flush())
         return "".join(pieces), generation
+
+
+def _check_tokenizer(tokenizer: BPETokenizer, vocab_size: int) -> None:
+    if not isinstance(tokenizer, BPETokenizer):
+        raise TypeError(
+            "tokenizer must be a BPETokenizer, such as load_tokenizer() gives; "
+            f"got {type(tokenizer).__name__}"
+        )
+    if tokenizer.config.chat_template is None:
+        raise ValueError(
+            "this tokenizer has no chat template, so this model was not made for conversations: "
+            "load one whose tokenizer_config.json holds a chat_template, or let generate continue "
+            "a text"
+        )
+    highest = max(tokenizer.vocabulary.values())
+    if highest >= vocab_size:
+        raise ValueError(
+            f"the tokenizer has ids up to {highest} and the model knows those below {vocab_size}: "
+            "use the tokenizer that belongs to this model"
+        )
+
+
+def _read_length(max_length: int | None, max_positions: int) -> int:
+    """How many tokens a conversation may have."""
+    if max_length is None:
+        return min(max_positions, LONGEST_DEFAULT)
+    length = read_whole_number(max_length, "max_length")
+    if not 1 <= length <= max_positions:
+        raise ValueError(
+            f"max_length must be between 1 and the model's context of {max_positions} "
+            f"tokens, got {length}"
+        )
+    return length

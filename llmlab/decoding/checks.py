@@ -1,20 +1,49 @@
 """Check what `generate` is given, before anything is computed, and say what to do about it."""
 
 from collections.abc import Iterable
+from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from llmlab.cache import DynamicKVCache, KVCache, StaticKVCache
-from llmlab.decoding.prompts import Prompts, check_ids, read_whole_number
+from llmlab.cache.base import read_size, read_whole_number
+from llmlab.config import ModelConfig
+from llmlab.decoding.prompts import Prompts, check_ids
+
+
+def check_model(model: Any) -> None:
+    """Raises TypeError for what is no model of this package."""
+    if not isinstance(model, nn.Module) or not isinstance(
+        getattr(model, "config", None), ModelConfig
+    ):
+        raise TypeError(
+            f"model must be a DecoderModel, such as load_model() gives; got {type(model).__name__}"
+        )
+
+
+def check_functions(sampler: Any, **callbacks: Any) -> None:
+    """Raises TypeError where a sampler or a callback is neither None nor a function."""
+    if sampler is not None and not callable(sampler):
+        raise TypeError(f"sampler must be a function of the logits or a Sampler, got {sampler!r}")
+    for name, callback in callbacks.items():
+        if callback is not None and not callable(callback):
+            raise TypeError(f"{name} must be a function of what is new, got {callback!r}")
 
 
 def read_count(max_new_tokens: int) -> int:
     """The number of new tokens, 0 or more."""
-    count = read_whole_number(max_new_tokens, "max_new_tokens")
-    if count < 0:
-        raise ValueError(f"max_new_tokens must be 0 or more, got {count}")
-    return count
+    return read_size(max_new_tokens, "max_new_tokens", least=0)
+
+
+def key_dtype(model: nn.Module) -> torch.dtype:
+    """What the model's keys and values are made in: its weights' dtype, or that of autocast."""
+    weight = next(model.parameters())
+    device = weight.device.type
+    if torch.is_autocast_enabled(device) and weight.dtype != torch.float64:  # which it leaves alone
+        return torch.get_autocast_dtype(device)
+    return weight.dtype
 
 
 def read_stop_ids(stop_ids: Iterable[int], vocab_size: int) -> frozenset[int]:
@@ -47,7 +76,7 @@ def choose_cache(
             model.config,
             batch_size=len(prompts.rows),
             max_length=prompts.longest + max_new_tokens,
-            dtype=weight.dtype,
+            dtype=key_dtype(model),
             device=weight.device,
         )
     error = ValueError if isinstance(cache, str) else TypeError
@@ -86,7 +115,7 @@ def _check_model(cache: KVCache, model: nn.Module) -> None:
         "layers": model.config.layers,
         "kv_heads": model.config.kv_heads,
         "head_dim": model.config.head_dim,
-        "dtype": weight.dtype,
+        "dtype": key_dtype(model),
         "device": weight.device,
     }
     for name, needed in expected.items():

@@ -10,10 +10,18 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from llmlab.cache import KVCache
-from llmlab.decoding.checks import check_choice, choose_cache, read_count, read_stop_ids
+from llmlab.cache.base import read_whole_number
+from llmlab.decoding.checks import (
+    check_choice,
+    check_functions,
+    check_model,
+    choose_cache,
+    read_count,
+    read_stop_ids,
+)
 from llmlab.decoding.compiled import compiled_step
 from llmlab.decoding.generation import Generation, Step
-from llmlab.decoding.prompts import TokenIds, check_ids, read_prompts, read_whole_number
+from llmlab.decoding.prompts import TokenIds, check_ids, read_prompts
 from llmlab.decoding.rows import Rows
 from llmlab.decoding.sampling import SamplerFunction, greedy
 
@@ -67,15 +75,14 @@ def generate(
         TypeError, ValueError: for a bad argument, before anything is computed: an empty prompt, ids
             outside the vocabulary, a negative count, more tokens than the model's context or the
             cache can hold, a cache made for another model or batch.
+        RuntimeError: where on_token or the sampler changed the length of the cache in use.
     """
+    check_model(model)
     prompts = read_prompts(ids, vocab_size=model.config.vocab_size)
     max_new_tokens = read_count(max_new_tokens)
     stop_ids = read_stop_ids(stop_ids, model.config.vocab_size)
     check_ids([read_whole_number(pad_id, "pad_id")], model.config.vocab_size, "pad_id")
-    if sampler is not None and not callable(sampler):
-        raise TypeError(f"sampler must be a function of the logits or a Sampler, got {sampler!r}")
-    if on_token is not None and not callable(on_token):
-        raise TypeError(f"on_token must be a function of the new token, got {on_token!r}")
+    check_functions(sampler, on_token=on_token)
     if compile and cache is None:
         raise ValueError('compile=True needs a cache ("static"): without one no step has one token')
     kv_cache = choose_cache(cache, model, prompts, max_new_tokens)
@@ -91,6 +98,11 @@ def generate(
                 step, chosen = _step(forward, fed, kv_cache, mask, sampler or greedy)
                 steps.append(step)
                 rows.take(chosen)
+                if kv_cache is not None and kv_cache.length != step.cache_length:
+                    raise RuntimeError(
+                        "on_token or the sampler changed the cache of this run, perhaps by another "
+                        "generate with it: give that one a cache of its own"
+                    )
                 if rows.all_ended:
                     break
                 newest = rows.last_column(fed.device)  # [B, 1]

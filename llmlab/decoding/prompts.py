@@ -1,13 +1,14 @@
 """Prompts of any accepted form, checked, and padded on the left."""
 
-import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+
+from llmlab.cache.base import read_whole_number
 
 # One prompt ([3, 1, 4] or a tensor [T]) or a batch ([[3, 1, 4], [1, 5]] or a tensor [B, T]).
 # `Any`, so that `read_prompts` gets to say what is wrong with everything else.
@@ -69,7 +70,7 @@ def read_prompts(ids: TokenIds, *, vocab_size: int) -> Prompts:
         if ids.dim() not in (1, 2):
             raise ValueError(f"ids must have shape [T] or [B, T], got {list(ids.shape)}")
         ids = ids.tolist()
-    if not isinstance(ids, Iterable):
+    if not isinstance(ids, Iterable) or isinstance(ids, Mapping | Set):  # those have no order
         raise TypeError(f"ids must be a list of token ids or a tensor, got {type(ids).__name__}")
     ids = [entry.tolist() if isinstance(entry, Tensor) else entry for entry in ids]
     if not ids:
@@ -99,13 +100,3 @@ def check_ids(ids: Iterable[int], vocab_size: int, what: str) -> None:
                 f"{what}: {token} is outside the vocabulary, whose ids are 0 to {vocab_size - 1}; "
                 "were these ids made with this model's tokenizer?"
             )
-
-
-def read_whole_number(number: Any, what: str) -> int:
-    """`number` as an int; TypeError for floats, booleans, text. `what` names it in the message."""
-    if isinstance(number, bool):
-        raise TypeError(f"{what} must be a whole number, got {number!r}")
-    try:
-        return operator.index(number)  # int, and the integers of NumPy and PyTorch
-    except TypeError:
-        raise TypeError(f"{what} must be a whole number, got {number!r}") from None

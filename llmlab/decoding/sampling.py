@@ -7,10 +7,13 @@ id a row, [B]. `greedy` is one; a `Sampler` object is another; a function of you
 import math
 import secrets
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from llmlab.cache.base import read_size
 
 SamplerFunction = Callable[[Tensor], Tensor]  # logits [B, V] -> token ids [B]
 
@@ -24,7 +27,10 @@ def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
     """Set all but the k largest logits of each row to -inf (Fan et al. 2018, section 5.4).
 
     Tokens that tie with the k-th stay, as in transformers.
+
+    Raises ValueError for k below 1, TypeError where it is no whole number.
     """
+    k = read_size(k, "k")
     kth_largest = logits.topk(min(k, logits.shape[-1])).values[:, -1:]  # [B, 1]
     return logits.masked_fill(logits < kth_largest, -math.inf)
 
@@ -33,7 +39,10 @@ def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
     """Keep the fewest most likely tokens whose probabilities reach p; the other logits become -inf.
 
     At least one token of each row stays. Source: Holtzman et al. 2020, section 3.1 (nucleus).
+
+    Raises ValueError for p outside (0, 1], TypeError where it is no number.
     """
+    p = _read_share(p, "p")
     probabilities, order = logits.softmax(dim=-1).sort(dim=-1)  # least likely first
     # A token may go while it and all less likely ones together are not needed to reach p. Summing
     # from the small end keeps the tail's tiny probabilities from drowning in rounding.
@@ -41,6 +50,22 @@ def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
     drop_sorted[:, -1] = False
     drop = torch.zeros_like(drop_sorted).scatter(-1, order, drop_sorted)  # back in vocabulary order
     return logits.masked_fill(drop, -math.inf)
+
+
+def _read_number(number: Any, what: str) -> float:
+    if isinstance(number, bool | str):
+        raise TypeError(f"{what} must be a number, got {number!r}")
+    try:
+        return float(number)
+    except TypeError:
+        raise TypeError(f"{what} must be a number, got {number!r}") from None
+
+
+def _read_share(share: Any, what: str) -> float:
+    read = _read_number(share, what)
+    if not 0 < read <= 1:
+        raise ValueError(f"{what} must be above 0 and at most 1, got {share}")
+    return read
 
 
 class Sampler:
@@ -70,25 +95,18 @@ class Sampler:
         top_p: float | None = None,
         seed: int | None = None,
     ):
+        temperature = _read_number(temperature, "temperature")
         if not (math.isfinite(temperature) and temperature > 0):
             raise ValueError(
                 f"temperature must be a finite number above 0, got {temperature}; "
                 "for the most likely token every time use sampler=None (greedy)"
             )
-        if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int)):
-            raise TypeError(f"top_k must be a whole number or None, got {top_k!r}")
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k must be at least 1 (None for no limit), got {top_k}")
-        if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"top_p must be in (0, 1] (None for no limit), got {top_p}")
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            raise TypeError(f"seed must be a whole number or None, got {seed!r}")
-        if seed is not None and not 0 <= seed < 2**63:
-            raise ValueError(f"seed must be in [0, 2**63), got {seed}")
         self.temperature = temperature
-        self.top_k = top_k
-        self.top_p = top_p
-        self.seed = secrets.randbits(32) if seed is None else seed
+        self.top_k = None if top_k is None else read_size(top_k, "top_k")
+        self.top_p = None if top_p is None else _read_share(top_p, "top_p")
+        self.seed = secrets.randbits(32) if seed is None else read_size(seed, "seed", least=0)
+        if self.seed >= 2**63:
+            raise ValueError(f"seed must be below 2**63, got {seed}")
         self._streams: list[torch.Generator] = []
 
     def probabilities(self, logits: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:

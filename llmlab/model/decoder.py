@@ -22,6 +22,15 @@ from llmlab.model.inputs import check_forward_inputs, check_ids_and_positions
 from llmlab.model.layers import Block, make_norm
 
 
+def _attention(choice: str | Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The attention function that is named or given."""
+    if isinstance(choice, str):
+        return attention_function(choice)
+    if not callable(choice):
+        raise TypeError(f"attention must be a function, or the name of one; got {choice!r}")
+    return choice
+
+
 def _table(rows: int, width: int) -> nn.Embedding:
     """A look-up table without numbers yet; `nn.Embedding` alone would draw some here."""
     return nn.Embedding.from_pretrained(torch.empty(rows, width), freeze=False)
@@ -30,17 +39,25 @@ def _table(rows: int, width: int) -> nn.Embedding:
 class DecoderModel(nn.Module):
     """A decoder-only transformer of any of the five families, randomly initialised.
 
-    `attention` is the name of an attention function ("sdpa", "reference"; see
+    `attention` is the name of an attention function ("sdpa", "reference", "tiled", "flash"; see
     `llmlab.attention.attention_function`) or any function with the same arguments; all give the
-    same numbers to rounding.
+    same numbers to rounding. "flash" needs Triton and has no gradients.
+
+    Raises TypeError where `config` is no ModelConfig or `attention` no function, ValueError for an
+    unknown name.
 
     Source: Radford et al. 2019 (GPT-2), section 2.3; Touvron et al. 2023 (LLaMA), section 2.2.
     """
 
     def __init__(self, config: ModelConfig, *, attention: str | Callable[..., Tensor] = "sdpa"):
         super().__init__()
+        if not isinstance(config, ModelConfig):
+            raise TypeError(
+                f"config must be a ModelConfig, got {type(config).__name__}; "
+                "ModelConfig.from_hugging_face reads a Hugging Face config"
+            )
         self.config = config
-        attend = attention_function(attention) if isinstance(attention, str) else attention
+        attend = _attention(attention)
         self.token_embedding = _table(config.vocab_size, config.hidden_size)
         self.position_embedding = None
         if config.positions == "learned":
@@ -88,8 +105,8 @@ class DecoderModel(nn.Module):
 
         A query that may attend to nothing, as padding on the left, gets zeros from attention.
 
-        Raises ValueError for ids, positions, masks or a cache that do not fit this model (TypeError
-        for ids that are no whole numbers); the cache is then as it was.
+        Raises ValueError for ids, positions, masks or a cache that do not fit this model, TypeError
+        for those of another type or dtype; the cache is then as it was.
         """
         hidden = self.hidden_states(ids, cache, position_ids, attention_mask)  # [B, T, C]
         return self.logits(hidden)  # [B, T, V]
@@ -155,6 +172,6 @@ class DecoderModel(nn.Module):
 
     def set_attention(self, attention: str | Callable[..., Tensor]) -> None:
         """Makes every block use this attention function from now on (see the class)."""
-        attend = attention_function(attention) if isinstance(attention, str) else attention
+        attend = _attention(attention)
         for block in self.blocks:
             block.attention.attend = attend

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from llmlab.cache.base import KVCache
 from llmlab.config import ModelConfig
+from llmlab.embedding import check_whole_numbers
 
 
 def check_forward_inputs(
@@ -14,7 +15,7 @@ def check_forward_inputs(
     position_ids: Tensor | None,
     attention_mask: Tensor | None,
 ) -> None:
-    """Raises ValueError (TypeError for the dtype of ids) that says what does not fit."""
+    """Raises ValueError, or TypeError for a wrong type or dtype, that says what does not fit."""
     _check_ids(config, ids)
     past = 0
     if cache is not None:
@@ -26,12 +27,8 @@ def check_forward_inputs(
             f"{total} positions ({past} cached and {ids.shape[1]} new) are more than this model's "
             f"context of {config.max_positions}: give a shorter text"
         )
-    wanted = [ids.shape[0], total]
-    if attention_mask is not None and list(attention_mask.shape) != wanted:
-        raise ValueError(
-            f"attention_mask must cover the cached and the new positions, {wanted}; "
-            f"got {list(attention_mask.shape)}"
-        )
+    if attention_mask is not None:
+        _check_mask(attention_mask, [ids.shape[0], total])
     if position_ids is not None:
         _check_positions(config, ids, position_ids)
 
@@ -43,13 +40,12 @@ def check_ids_and_positions(config: ModelConfig, ids: Tensor, position_ids: Tens
 
 
 def _check_ids(config: ModelConfig, ids: Tensor) -> None:
+    check_whole_numbers(ids, "ids")
     if ids.dim() != 2 or ids.numel() == 0:
         raise ValueError(
             "ids must be a tensor [batch, length] of at least one token; "
             f"got the shape {list(ids.shape)}"
         )
-    if ids.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"ids must be of dtype torch.long; got {ids.dtype}: convert with .long()")
     if torch.compiler.is_compiling():
         return  # to look at the values would break the compiled graph; `generate` has looked
     lowest, highest = (int(bound) for bound in ids.aminmax())
@@ -60,7 +56,30 @@ def _check_ids(config: ModelConfig, ids: Tensor) -> None:
         )
 
 
+def _check_mask(attention_mask: Tensor, wanted: list[int]) -> None:
+    if not isinstance(attention_mask, Tensor):
+        raise TypeError(
+            "attention_mask must be a tensor, 1 for a real token and 0 for padding; "
+            f"got {type(attention_mask).__name__}"
+        )
+    if attention_mask.is_floating_point():  # 0 might then mean "may attend": an additive mask
+        raise TypeError(
+            "attention_mask must be of booleans or whole numbers, 1 for a real token and 0 for "
+            f"padding; got {attention_mask.dtype}"
+        )
+    if list(attention_mask.shape) != wanted:
+        raise ValueError(
+            f"attention_mask must cover the cached and the new positions, {wanted}; "
+            f"got {list(attention_mask.shape)}"
+        )
+
+
 def _check_cache(config: ModelConfig, cache: KVCache, batch: int, count: int) -> None:
+    if not isinstance(cache, KVCache):
+        raise TypeError(
+            "cache must be a KVCache, such as DynamicKVCache(model.config), or None; "
+            f"got {type(cache).__name__}"
+        )
     for what, got, wanted in (
         ("layers", cache.layers, config.layers),
         ("kv_heads", cache.kv_heads, config.kv_heads),
@@ -76,14 +95,11 @@ def _check_cache(config: ModelConfig, cache: KVCache, batch: int, count: int) ->
 
 
 def _check_positions(config: ModelConfig, ids: Tensor, position_ids: Tensor) -> None:
+    check_whole_numbers(position_ids, "position_ids")
     if position_ids.shape != ids.shape:
         raise ValueError(
             f"position_ids must have the shape of ids, {list(ids.shape)}; "
             f"got {list(position_ids.shape)}"
-        )
-    if position_ids.dtype not in (torch.int64, torch.int32):
-        raise TypeError(
-            f"position_ids must be whole numbers (torch.long); got {position_ids.dtype}"
         )
     if torch.compiler.is_compiling():
         return

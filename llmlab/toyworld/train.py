@@ -11,16 +11,20 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from numbers import Integral, Real
 from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from tqdm import tqdm
 
 from llmlab.config import ModelConfig
+from llmlab.json_file import local_path, read_json
 from llmlab.model import DecoderModel
 from llmlab.tokenization import BPETokenizer
 from llmlab.toyworld.corpus import (
@@ -35,7 +39,7 @@ from llmlab.toyworld.corpus import (
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Everything that decides the outcome."""
+    """Everything that decides the outcome. Raises ValueError for a value that cannot be."""
 
     steps: int = 2600
     tokens_per_step: int = 4096
@@ -49,6 +53,22 @@ class TrainingPlan:
     vocabulary_documents: int = 40_000
     seed: int = 0
     checkpoint_every: int = 100
+
+    def __post_init__(self):
+        for field in fields(self):
+            value, whole = getattr(self, field.name), field.type is int
+            least = _LEAST.get(field.name, 1 if whole else 0)
+            right = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+            if not right or not least <= value < math.inf:
+                kind = "a whole number" if whole else "a number"
+                raise ValueError(f"{field.name} must be {kind} from {least} on; got {value!r}")
+            object.__setattr__(self, field.name, field.type(value))  # a NumPy number becomes plain
+        if self.long_row_share > 1:
+            raise ValueError(f"long_row_share must be at most 1; got {self.long_row_share}")
+
+
+#: The least that some values of a plan may be; others: 1 where they are whole, else 0.
+_LEAST = {"row_length": 2, "warmup_steps": 0, "seed": 0}
 
 
 def embedded_config(vocab_size: int, *, bos_id: int, eos_id: int) -> ModelConfig:
@@ -169,49 +189,90 @@ class Checkpoint:
     def save(self, step: int, model: DecoderModel, optimizer: torch.optim.AdamW) -> None:
         """Write a new folder and name it last: an interruption leaves the one before it whole."""
         older = self._folders()
-        fresh = self.folder / "unfinished"
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
         weights = {name: p.detach().contiguous() for name, p in model.named_parameters()}
         moments = {
             f"{name}/{moment}": optimizer.state[p][moment].contiguous()
             for name, p in model.named_parameters()
             for moment in _MOMENTS
         }
-        save_file(weights, fresh / "model.safetensors")
-        save_file(moments, fresh / "optimizer.safetensors")
-        (fresh / "state.json").write_text(json.dumps({"step": step, "plan": asdict(self.plan)}))
-        os.replace(fresh, self.folder / f"step-{step:06d}")
+        with _made_whole(self.folder / f"step-{step:06d}") as fresh:
+            save_file(weights, fresh / "model.safetensors")
+            save_file(moments, fresh / "optimizer.safetensors")
+            _write_state(fresh, self.plan, step)
         for folder in older:
             shutil.rmtree(folder)
 
     def load(self, model: DecoderModel, optimizer: torch.optim.AdamW) -> int:
-        """Restore the newest checkpoint; the number of steps done, 0 where there is none."""
+        """Restore the newest checkpoint; the number of steps done, 0 where there is none.
+
+        Raises ValueError where it is of another plan or another model, or damaged.
+        """
         if not self._folders():
             return 0
         newest = self._folders()[-1]
-        state = json.loads((newest / "state.json").read_text())
-        if state["plan"] != asdict(self.plan):
-            raise ValueError(
-                f"{self.folder} holds a run with another plan. Delete that folder to start anew, "
-                "or give the run another folder."
-            )
-        weights = load_file(newest / "model.safetensors")
-        moments = load_file(newest / "optimizer.safetensors")
+        step = _read_state(newest, self.plan)
+        try:
+            tensors = load_file(newest / "model.safetensors")
+            tensors |= load_file(newest / "optimizer.safetensors")
+        except (SafetensorError, OSError, ValueError) as error:
+            raise ValueError(f"{newest} is damaged: {error}. {_REMEDY}") from None
+        if {name: tensor.shape for name, tensor in tensors.items()} != _shapes(model):
+            raise ValueError(f"{newest} is damaged, or of a model of another shape. {_REMEDY}")
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                parameter.copy_(weights[name])
+                parameter.copy_(tensors[name])
                 optimizer.state[parameter] = {
-                    moment: moments[f"{name}/{moment}"] for moment in _MOMENTS
+                    moment: tensors[f"{name}/{moment}"] for moment in _MOMENTS
                 }
-        return state["step"]
+        return step
 
     def _folders(self) -> list[Path]:
         return sorted(self.folder.glob("step-*"))
 
 
+def _shapes(model: DecoderModel) -> dict[str, torch.Size]:
+    """What a checkpoint of this model holds."""
+    shapes = {}
+    for name, parameter in model.named_parameters():
+        shapes[name] = parameter.shape
+        for moment in _MOMENTS:
+            shapes[f"{name}/{moment}"] = torch.Size() if moment == "step" else parameter.shape
+    return shapes
+
+
+_REMEDY = "Delete it to make it anew, or give the run another folder."
+
+
+@contextmanager
+def _made_whole(folder: Path) -> Iterator[Path]:
+    """An empty folder to fill; it gets its name last, so no interruption leaves half of it."""
+    fresh = folder.parent / "unfinished"
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    yield fresh
+    os.replace(fresh, folder)
+
+
+def _write_state(folder: Path, plan: TrainingPlan, step: int) -> None:
+    (folder / "state.json").write_text(json.dumps({"step": step, "plan": asdict(plan)}))
+
+
+def _read_state(folder: Path, plan: TrainingPlan) -> int:
+    """The step at which the folder was written, known to be of this plan."""
+    try:
+        state = read_json(folder / "state.json")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder} is damaged: {error}. {_REMEDY}") from None
+    if state.get("plan") != asdict(plan):
+        raise ValueError(f"{folder} is of a run with another plan. {_REMEDY}")
+    step = state.get("step")
+    if not isinstance(step, int) or not 0 <= step <= plan.steps:
+        raise ValueError(f"{folder} is damaged: its step is {step!r}. {_REMEDY}")
+    return step
+
+
 def train(
-    run_folder: Path,
+    run_folder: str | Path,
     *,
     plan: TrainingPlan | None = None,
     config: ModelConfig | None = None,
@@ -220,12 +281,16 @@ def train(
     """Train, or go on training, and give the model and its tokenizer.
 
     Args:
-        run_folder: where checkpoints are kept; an interrupted run goes on from there.
+        run_folder: where vocabulary and checkpoints are kept; an interrupted run goes on from
+            there.
         plan: what to do; the default is how the embedded model was made.
         config: the model's shape; None: the embedded model's.
         on_step: called with the step and its loss in nats.
+
+    Raises ValueError where the folder is of a run with another plan or model, or damaged.
     """
     plan = plan or TrainingPlan()
+    run_folder = local_path(run_folder)
     run_folder.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer_of_run(run_folder, plan)
     ids = {"bos_id": tokenizer.token_to_id(BEGIN), "eos_id": tokenizer.token_to_id(END)}
@@ -263,8 +328,11 @@ def train(
 
 def _tokenizer_of_run(run_folder: Path, plan: TrainingPlan) -> BPETokenizer:
     """The run's vocabulary: made once, then read again."""
-    path = run_folder / "tokenizer.json"
-    if not path.exists():
+    folder = run_folder / "vocabulary"
+    if not folder.exists():
         print("making the vocabulary ...")
-        train_tokenizer(plan).save_pretrained(run_folder)
-    return BPETokenizer.from_file(path)
+        with _made_whole(folder) as fresh:
+            train_tokenizer(plan).save_pretrained(fresh)
+            _write_state(fresh, plan, 0)
+    _read_state(folder, plan)
+    return BPETokenizer.from_file(folder / "tokenizer.json")

@@ -91,7 +91,7 @@ def test_equals_transformers_caches(family, settings):
 
 
 def test_says_what_is_wrong():
-    with pytest.raises(ValueError, match="length must be 0 or more, got -1"):
+    with pytest.raises(ValueError, match="length must be at least 0, got -1"):
         kv_cache_bytes(GPT2, length=-1)
     with pytest.raises(ValueError, match="num_hidden_layers, n_layer"):
         kv_cache_bytes({"n_head": 2, "n_embd": 8}, length=1)

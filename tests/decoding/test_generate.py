@@ -299,7 +299,7 @@ def test_prompts_of_a_wrong_type(model, ids):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_new_tokens": -1}, "0 or more, got -1"),
+        ({"max_new_tokens": -1}, "at least 0, got -1"),
         ({"cache": "paged"}, "static.*dynamic.*'paged'"),
         ({"stop_ids": [61]}, "stop_ids: 61"),
         ({"pad_id": 99}, "pad_id: 99"),

@@ -132,9 +132,9 @@ def test_greedy():
         ({"temperature": float("nan")}, "finite"),
         ({"temperature": float("inf")}, "finite"),
         ({"top_k": 0}, "at least 1"),
-        ({"top_p": 0.0}, "in \\(0, 1\\]"),
-        ({"top_p": 1.1}, "in \\(0, 1\\]"),
-        ({"top_p": float("nan")}, "in \\(0, 1\\]"),
+        ({"top_p": 0.0}, "above 0 and at most 1, got 0.0"),
+        ({"top_p": 1.1}, "above 0 and at most 1"),
+        ({"top_p": float("nan")}, "above 0 and at most 1"),
         ({"seed": -1}, "seed"),
     ],
 )

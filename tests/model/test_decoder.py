@@ -235,6 +235,18 @@ def test_every_parameter_learns(family):
     assert losses[-1] < losses[0] / 2
 
 
+@every_family
+def test_autocast_gives_the_same_to_its_rounding(family):
+    """As near to fp32 as a model in bf16 is, though fp32 and bf16 then meet in every layer."""
+    model, ids = small_model(family).float(), random_ids(2, 9)
+    wanted = model(ids)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(ids)
+    assert logits.dtype == torch.bfloat16
+    in_bf16 = small_model(family).bfloat16()(ids)
+    assert (logits - wanted).norm() < 1.5 * (in_bf16 - wanted).norm() < 0.05 * wanted.norm()
+
+
 @pytest.mark.usefixtures("plain_errors")
 class TestErrors:
     @pytest.mark.parametrize(
