@@ -5,6 +5,8 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
+from llmlab.cache.base import read_size
+
 
 class OutOfBlocks(ValueError):
     """Every block is in use."""
@@ -34,15 +36,12 @@ class BlockPool:
         num_blocks: how many there are; they are numbered from 0.
         block_size: positions in each.
 
-    Raises ValueError for numbers below 1.
+    Raises ValueError for numbers below 1, TypeError for those that are not whole.
     """
 
     def __init__(self, num_blocks: int, block_size: int):
-        for name, number in (("num_blocks", num_blocks), ("block_size", block_size)):
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}")
-        self.num_blocks = num_blocks
-        self.block_size = block_size
+        self.num_blocks = read_size(num_blocks, "num_blocks")
+        self.block_size = read_size(block_size, "block_size")
         self.evictions = 0
         self._references = [0] * num_blocks
         # Two queues, each oldest first, as the keys of a dict: any block can be taken out of them.

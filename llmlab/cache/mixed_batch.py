@@ -44,18 +44,18 @@ class MixedBatch:
         decodes = [span for span in spans if span.count == 1]
         self._decodes = len(decodes)
         self._chunks = spans[self._decodes :]
+        size = storage.block_size
         positions = [torch.tensor([span.past for span in decodes], device=device)]
-        slots = [torch.tensor([_slot(span, storage.block_size) for span in decodes], device=device)]
+        blocks = [torch.tensor([s.block_table[s.past // size] for s in decodes], device=device)]
         for span in self._chunks:
             positions.append(torch.arange(span.past, span.past + span.count, device=device))
-            slots.append(storage.slots(span.block_table, positions[-1]))
-        self.position_ids: Int[Tensor, N] = torch.cat(positions).long()
-        self._slots = torch.cat(slots).long()  # [N]
+            blocks.append(storage.slots(span.block_table, positions[-1])[0])
+        self.position_ids = torch.cat(positions).long()  # [N]
+        self._slots = torch.cat(blocks).long(), self.position_ids % size  # each [N]
         if decodes:
             self._prepare_decodes(decodes)
-        self._chunk_tables = [
-            torch.tensor(s.block_table, device=device)[None] for s in self._chunks
-        ]
+        tables = [torch.tensor(span.block_table, device=device) for span in self._chunks]
+        self._chunk_tables = [table[None] for table in tables]  # each [1, blocks]
 
     @property
     def last_tokens(self) -> Int[Tensor, "sequences"]:
@@ -86,7 +86,7 @@ class MixedBatch:
         attention: Callable[..., Tensor],
     ) -> Float[Tensor, "1 H N D"]:
         """Stores the new keys and values, then lets each token attend to its own sequence."""
-        self.storage.write(layer, self._slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
+        self.storage.write(layer, self._slots, key[0], value[0])
         mixed = []
         if self._decodes:
             mixed.append(self._attend_decodes(layer, query[:, :, : self._decodes], attention))
@@ -108,14 +108,11 @@ class MixedBatch:
         self, layer: int, query: Float[Tensor, "1 H B D"], attention: Callable[..., Tensor]
     ) -> Float[Tensor, "1 H B D"]:
         keys, values = self.storage.read(layer, self._tables, self._length)  # [B, Hkv, S, D]
-        rows = query.transpose(0, 2)  # [B, H, 1, D]
+        # Query heads that share a key head are so many queries with the same keys.
+        rows = query[0].transpose(0, 1).unflatten(1, (keys.shape[1], -1))  # [B, Hkv, group, D]
         mask = self._masks[self.storage.windows[layer]]
-        mixed = attention(rows, keys, values, causal=False, mask=mask)  # [B, H, 1, D]
-        return mixed.transpose(0, 2)  # [1, H, B, D]
-
-
-def _slot(span: Span, block_size: int) -> int:
-    return span.block_table[span.past // block_size] * block_size + span.past % block_size
+        mixed = attention(rows, keys, values, causal=False, mask=mask)  # [B, Hkv, group, D]
+        return mixed.flatten(1, 2).transpose(0, 1)[None]  # [1, H, B, D]
 
 
 def _check_spans(spans: Sequence[Span], block_size: int) -> None:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from llmlab.cache.base import KVCache
+from llmlab.cache.base import KVCache, read_size
 from llmlab.cache.blocks import BlockPool
 from llmlab.config import ModelConfig
 
@@ -37,7 +37,8 @@ class BlockStorage:
         self.pool = BlockPool(num_blocks, block_size)
         self.block_size = block_size
         self.windows = tuple(config.window(layer) for layer in range(config.layers))
-        shape = (config.layers, num_blocks, block_size, config.kv_heads, config.head_dim)
+        # Heads before positions: what is read for one head then lies together.
+        shape = (config.layers, num_blocks, config.kv_heads, block_size, config.head_dim)
         # Plain tensors even where the caller is in inference mode, as the storage may outlive it.
         with torch.inference_mode(False):
             self._keys = torch.zeros(shape, dtype=dtype, device=device).unbind(0)
@@ -49,33 +50,38 @@ class BlockStorage:
         """Bytes of all blocks, used or not."""
         return sum(tensor.nbytes for tensor in self._keys + self._values)
 
-    def slots(self, block_table: Sequence[int], positions: Int[Tensor, "T"]) -> Int[Tensor, "T"]:
-        """Where these positions of a sequence lie, all blocks being numbered through."""
+    def slots(
+        self, block_table: Sequence[int], positions: Int[Tensor, "T"]
+    ) -> tuple[Int[Tensor, "T"], Int[Tensor, "T"]]:
+        """Where these positions of a sequence lie: the block of each, and the place within it."""
         table = torch.tensor(block_table, device=self.device)
-        within = positions % self.block_size
-        return table[positions // self.block_size] * self.block_size + within  # [T]
+        return table[positions // self.block_size], positions % self.block_size
 
     def write(
         self,
         layer: int,
-        slots: Int[Tensor, "N"],
-        key: Float[Tensor, "N Hkv D"],
-        value: Float[Tensor, "N Hkv D"],
+        slots: tuple[Int[Tensor, "N"], Int[Tensor, "N"]],
+        key: Float[Tensor, "Hkv N D"],
+        value: Float[Tensor, "Hkv N D"],
     ) -> None:
-        """Puts each position's key and value of one layer into its slot."""
-        self._keys[layer].flatten(0, 1).index_copy_(0, slots, key)
-        self._values[layer].flatten(0, 1).index_copy_(0, slots, value)
+        """Puts each position's key and value of one layer into its slot (see `slots`)."""
+        blocks, places = slots
+        self._keys[layer][blocks, :, places] = key.transpose(0, 1)  # [N, Hkv, D]
+        self._values[layer][blocks, :, places] = value.transpose(0, 1)
 
     def read(
         self, layer: int, block_tables: Int[Tensor, "B blocks"], length: int
     ) -> tuple[Float[Tensor, "B Hkv S D"], Float[Tensor, "B Hkv S D"]]:
         """Copies of the first `length` positions of some sequences, each one in order again."""
-        sequences, blocks = block_tables.shape
+        _, kv_heads, block_size, head_dim = self._keys[layer].shape
+        heads = torch.arange(kv_heads, device=self.device)[:, None]  # [Hkv, 1]
+        pieces = block_tables[:, None] * kv_heads + heads  # [B, Hkv, blocks]
         both = []
         for stored in (self._keys[layer], self._values[layer]):
-            gathered = stored.index_select(0, block_tables.flatten())  # [B * blocks, size, Hkv, D]
-            rows = gathered.view(sequences, blocks * self.block_size, *stored.shape[2:])
-            both.append(rows[:, :length].transpose(1, 2))  # [B, Hkv, S, D]
+            stored = stored.view(-1, block_size * head_dim)  # a row for each block and head
+            rows = stored.index_select(0, pieces.flatten())
+            rows = rows.view(len(block_tables), kv_heads, -1, head_dim)
+            both.append(rows[:, :, :length])  # [B, Hkv, S, D]
         return both[0], both[1]
 
     def copy(self, source: int, target: int) -> None:
@@ -102,7 +108,7 @@ class PagedKVCache(KVCache):
             None: storage of its own, with room for batch_size rows of max_length.
         dtype, device: those of the model.
 
-    Raises ValueError for sizes below 1.
+    Raises ValueError for sizes below 1, TypeError for those that are no whole numbers.
     """
 
     def __init__(
@@ -117,10 +123,9 @@ class PagedKVCache(KVCache):
         device: torch.device | str = "cpu",
     ):
         max_length = config.max_positions if max_length is None else max_length
-        sizes = {"batch_size": batch_size, "max_length": max_length, "block_size": block_size}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}")
+        batch_size = read_size(batch_size, "batch_size")
+        max_length = read_size(max_length, "max_length")
+        block_size = read_size(block_size, "block_size")
         if storage is None:
             storage = BlockStorage(
                 config,
@@ -148,9 +153,9 @@ class PagedKVCache(KVCache):
         end = self.length + key.shape[2]
         self._own_blocks(end)
         positions = torch.arange(self.length, end, device=self.device)
-        slots = [self.storage.slots(table, positions) for table in self.block_tables]
-        new_key, new_value = (x.detach().transpose(1, 2).flatten(0, 1) for x in (key, value))
-        self.storage.write(layer, torch.cat(slots), new_key, new_value)  # from [B * T, Hkv, D]
+        for table, row_key, row_value in zip(self.block_tables, key, value, strict=True):
+            slots = self.storage.slots(table, positions)
+            self.storage.write(layer, slots, row_key.detach(), row_value.detach())
         tables = torch.tensor(self.block_tables, device=self.device)  # [B, blocks]
         return self.storage.read(layer, tables, end)
 

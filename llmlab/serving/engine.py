@@ -9,7 +9,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from llmlab.cache import BlockStorage, MixedBatch, Span
-from llmlab.decoding.checks import check_choice, read_count, read_stop_ids
+from llmlab.cache.base import read_size
+from llmlab.decoding.checks import (
+    check_choice,
+    check_functions,
+    check_model,
+    key_dtype,
+    read_count,
+    read_stop_ids,
+)
 from llmlab.decoding.prompts import TokenIds, read_prompts
 from llmlab.decoding.sampling import SamplerFunction
 from llmlab.serving.request import Request
@@ -32,7 +40,8 @@ class Engine:
     raises, its `finish_reason` is "error", its `error` the exception, and the others go on. Where
     the model itself raises, so does `step`, and nothing has been committed: it may be called again.
 
-    Raises ValueError for sizes below 1 and an unknown policy.
+    Raises ValueError for sizes below 1 and an unknown policy, TypeError for what is no model and
+    sizes that are not whole.
     """
 
     def __init__(
@@ -47,8 +56,9 @@ class Engine:
         prefix_reuse: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ):
-        if block_size < 1:
-            raise ValueError(f"block_size must be at least 1, got {block_size}")
+        check_model(model)
+        block_size = read_size(block_size, "block_size")
+        max_running = read_size(max_running, "max_running")
         if num_blocks is None:
             longest = model.config.max_positions
             num_blocks = -(-max(longest, min(max_running * longest, 16_384)) // block_size)
@@ -58,7 +68,7 @@ class Engine:
             model.config,
             num_blocks=num_blocks,
             block_size=block_size,
-            dtype=weight.dtype,
+            dtype=key_dtype(model),
             device=weight.device,
         )
         self.scheduler = Scheduler(
@@ -88,7 +98,7 @@ class Engine:
         stop_ids: Collection[int] = (),
         on_token: Callable[[int], Any] | None = None,
         request_id: Hashable = None,
-        arrival: float | None = None,
+        arrival: int | float | None = None,
     ) -> Request:
         """Asks for a continuation of one prompt; the other arguments are those of `generate`.
 
@@ -108,9 +118,7 @@ class Engine:
         prompts = read_prompts(ids, vocab_size=config.vocab_size)
         if not prompts.single:
             raise ValueError("add_request takes one prompt, a list of ids: call it for each prompt")
-        for name, function in (("sampler", sampler), ("on_token", on_token)):
-            if function is not None and not callable(function):
-                raise TypeError(f"{name} must be a function, got {function!r}")
+        check_functions(sampler, on_token=on_token)
         if request_id is None:
             request_id = len(self.requests)
             while request_id in self.requests:

@@ -34,7 +34,7 @@ class Request:
     id: Hashable
     prompt_tokens: int
     max_new_tokens: int
-    arrival: float = 0.0
+    arrival: int | float = 0.0
     token_ids: list[int] | None = None
     sampler: SamplerFunction | None = None
     stop_ids: frozenset[int] = frozenset()

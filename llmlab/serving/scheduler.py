@@ -7,6 +7,7 @@ from collections import deque
 from typing import NamedTuple
 
 from llmlab.cache import BlockPool, block_key
+from llmlab.cache.base import read_size
 from llmlab.serving.request import Request
 
 
@@ -50,7 +51,7 @@ class Scheduler:
         max_running: requests at a time.
         prefix_reuse: take full blocks that another request has computed for the same beginning.
 
-    Raises ValueError for an unknown policy or numbers below 1.
+    Raises ValueError for an unknown policy or numbers below 1, TypeError for those not whole.
     """
 
     def __init__(
@@ -64,13 +65,10 @@ class Scheduler:
     ):
         if policy not in POLICIES:
             raise ValueError(f"no policy {policy!r}; there are {', '.join(POLICIES)}")
-        for name, number in (("token_budget", token_budget), ("max_running", max_running)):
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}")
         self.pool = pool
         self.policy = policy
-        self.token_budget = token_budget
-        self.max_running = max_running
+        self.token_budget = read_size(token_budget, "token_budget")
+        self.max_running = read_size(max_running, "max_running")
         self.prefix_reuse = prefix_reuse
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []  # oldest first
@@ -143,17 +141,23 @@ class Scheduler:
 
     def _take(self, request: Request, count: int) -> None:
         """Plans `count` tokens of a running request, if need be at the cost of younger ones."""
-        end = request.num_computed_tokens + count
-        missing = self.pool.blocks_for(end) - len(request.block_table)
+        start = request.num_computed_tokens
+        room = len(request.block_table) * self.pool.block_size
+        if start + count > room and not self._take_blocks(request, start + count):
+            return
+        self._plan.append(Chunk(request, start, count))
+        self._budget -= count
+
+    def _take_blocks(self, request: Request, positions: int) -> bool:
+        """Blocks for so many positions; False: the request itself had to give way."""
+        missing = self.pool.blocks_for(positions) - len(request.block_table)
         while missing > self.pool.available:
             youngest = self.running[-1]
             self._preempt(youngest)
             if youngest is request:
-                return
-        for _ in range(missing):
-            request.block_table.append(self.pool.allocate())
-        self._plan.append(Chunk(request, request.num_computed_tokens, count))
-        self._budget -= count
+                return False
+        request.block_table += [self.pool.allocate() for _ in range(missing)]
+        return True
 
     def _preempt(self, request: Request) -> None:
         self._stop(request)
@@ -226,7 +230,7 @@ class Scheduler:
             for i in range(start // size, (start + count) // size):
                 self.pool.publish(request.block_table[i], self._key(request, i))
 
-    def append(self, request: Request, seconds: float, token_id: int | None = None) -> None:
+    def append(self, request: Request, seconds: int | float, token_id: int | None = None) -> None:
         """One more token, which came at `seconds`; the last one finishes the request."""
         request.num_tokens += 1
         request.token_times.append(seconds)

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from llmlab.cache import BlockPool
 from llmlab.memory.hardware import Hardware, hardware
-from llmlab.memory.roofline import ModelShape, matrix_parameters, predict
+from llmlab.memory.roofline import ModelShape, matrix_parameters
 from llmlab.serving.request import Request
 from llmlab.serving.scheduler import Chunk, Scheduler
 from llmlab.serving.timeline import Timeline
@@ -21,7 +21,7 @@ class Arrival:
     their number.
     """
 
-    seconds: float
+    seconds: int | float
     prompt_tokens: int
     new_tokens: int
     prompt_ids: Sequence[int] | None = None
@@ -47,8 +47,8 @@ class IterationCost:
     config: ModelShape
     machine: Hardware
     dtype: str = "bfloat16"
-    overhead: float = 0.005
-    efficiency: float = 1.0
+    overhead: int | float = 0.005
+    efficiency: int | float = 1.0
 
     @cached_property
     def _constants(self) -> tuple[int, int, int, int, int]:
@@ -67,12 +67,11 @@ class IterationCost:
         ones, over all sequences.
         """
         size, head, body, pair, row = self._constants
-        head_read = head if samples else 0
-        flops = 2 * (body * tokens + head * samples)
-        matrices = predict(flops, (body + head_read) * size, self.machine, dtype=self.dtype)
-        moved = (positions + tokens) * row
-        attention = predict(pair * pairs, moved, self.machine, dtype=self.dtype)
-        return self.overhead + (matrices.seconds + attention.seconds) / self.efficiency
+        compute, memory = self.machine.peak(self.dtype), self.machine.bandwidth
+        read = (body + (head if samples else 0)) * size
+        matrices = max(2 * (body * tokens + head * samples) / compute, read / memory)
+        attention = max(pair * pairs / compute, (positions + tokens) * row / memory)
+        return self.overhead + (matrices + attention) / self.efficiency
 
     def of_plan(self, plan: Sequence[Chunk]) -> float:
         """Time of what a scheduler has planned."""
@@ -87,7 +86,12 @@ class IterationCost:
 
 
 def poisson_workload(
-    count: int, *, rate: float, prompt_tokens: Sequence[int], new_tokens: Sequence[int], seed: int
+    count: int,
+    *,
+    rate: int | float,
+    prompt_tokens: Sequence[int],
+    new_tokens: Sequence[int],
+    seed: int,
 ) -> list[Arrival]:
     """`count` requests that come independently of each other, `rate` a second on average.
 
@@ -116,8 +120,8 @@ def simulate(
     max_running: int = 32,
     prefix_reuse: bool = True,
     dtype: str = "bfloat16",
-    overhead: float = 0.005,
-    efficiency: float = 1.0,
+    overhead: int | float = 0.005,
+    efficiency: int | float = 1.0,
     keep_chunks: bool = True,
 ) -> Timeline:
     """Serves a workload on a GPU that is not there, with the scheduler of the real engine.
@@ -161,12 +165,12 @@ def simulate(
         timeline.record(plan, now, seconds)
         now += seconds
         for chunk in plan:
-            samples = chunk.samples
             scheduler.commit(chunk)
-            if samples:
+            request = chunk.request
+            if request.num_computed_tokens == request.num_tokens:
                 # A token of its own, so that no other request finds it in the cache.
-                token = None if chunk.request.token_ids is None else -1 - chunk.request.id
-                scheduler.append(chunk.request, now, token)
+                token = None if request.token_ids is None else -1 - request.id
+                scheduler.append(request, now, token)
     return timeline
 
 
@@ -203,7 +207,8 @@ def _blocks_that_fit(cost: IterationCost, block_size: int) -> int:
     blocks = int(0.9 * machine.memory_bytes - weights) // (row * block_size)
     if blocks < 1:
         raise ValueError(
-            f"the weights take {weights / 1e9:.1f} GB of the {machine.memory_bytes / 1e9:.0f} GB "
-            f"of {machine.name}: no room for a cache. Take a smaller model or a larger GPU"
+            f"the weights take {weights / 1e9:.1f} GB of {machine.name}'s "
+            f"{machine.memory_bytes / 1e9:.0f} GB: no room for a cache. "
+            "Take a smaller model or a larger GPU"
         )
     return blocks

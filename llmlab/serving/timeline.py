@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,8 +10,7 @@ from llmlab.serving.request import Request
 from llmlab.serving.scheduler import Chunk, Scheduler
 
 
-@dataclass(frozen=True, slots=True)
-class Iteration:
+class Iteration(NamedTuple):
     """One forward of the model.
 
     Attributes:
@@ -89,11 +89,13 @@ class Timeline:
 
     def record(self, plan: list[Chunk], start: float, seconds: float) -> None:
         """Adds an iteration; to be called before its tokens are appended to the requests."""
-        decodes = sum(chunk.count == 1 and chunk.samples for chunk in plan)
-        tokens = sum(chunk.count for chunk in plan)
+        decodes = tokens = 0
+        for request, past, count in plan:
+            tokens += count
+            decodes += count == 1 and past + 1 == request.num_tokens
         chunks = ()
         if self.keep_chunks:
-            chunks = tuple((chunk.request.id, chunk.start, chunk.count) for chunk in plan)
+            chunks = tuple((request.id, past, count) for request, past, count in plan)
         self.iterations.append(
             Iteration(
                 start,
@@ -135,7 +137,7 @@ class Timeline:
         )
 
 
-def _ratio(part: float, whole: float) -> float:
+def _ratio(part: int | float, whole: int | float) -> float:
     return part / whole if whole else float("nan")
 
 
