@@ -221,6 +221,8 @@ def test_ctrl_c_ends_cleanly():
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell starts its background jobs deaf to Ctrl-C, and what they start inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     process.stdin.write("Where is Peru?\n")
     process.stdin.flush()
