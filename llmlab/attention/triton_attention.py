@@ -14,6 +14,7 @@ from torch import Tensor
 from llmlab.attention.reference import check_attention_inputs
 from llmlab.attention.triton_operation import forward_only
 from llmlab.attention.triton_runtime import import_triton, interpreting
+from llmlab.memory.ledger import ceil_div, decode_splits
 
 LOG2_E = math.log2(math.e)  # e^x = 2^(x log2 e), and powers of two are what the chip computes
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -331,9 +332,8 @@ def flash_decode(
     batch, kv_heads, keys = k.shape[:3]
     if keys == 0:
         return torch.zeros_like(q)
-    blocks = -(-keys // block_k)
     wanted = max(256 // (batch * kv_heads), 1) if splits is None else splits
-    keys_per_split = -(-blocks // wanted) * block_k  # whole blocks
+    _, keys_per_split = decode_splits(keys, block_k, wanted)
     scale = q.shape[3] ** -0.5 if scale is None else scale
     return _flash_decode(q, k, v, mask, scale, block_k, keys_per_split)
 
@@ -350,7 +350,7 @@ def _flash_decode(
 ) -> Tensor:
     _check_device(q, k, v)
     batch, heads, _, head_dim = q.shape
-    size = (batch, heads, -(-k.shape[2] // keys_per_split))
+    size = (batch, heads, ceil_div(k.shape[2], keys_per_split))
     partial = _empty(q, (*size, head_dim), torch.float32)  # [B, H, splits, D]
     partial_lse = _empty(q, size, torch.float32)  # [B, H, splits]
     output = _empty(q, q.shape)  # [B, H, 1, D]

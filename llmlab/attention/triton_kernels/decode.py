@@ -6,13 +6,11 @@ splits. Each program answers for its split; a second kernel puts the answers tog
 Source: Dao, Haziza, Massa and Sizov 2023 (Flash-Decoding).
 """
 
-import math
-
+from llmlab.attention.triton_kernels.softmax import log_sum_exp, online_softmax_step
 from llmlab.attention.triton_kernels.tiles import for_dot, load_tile, store_tile
 from llmlab.attention.triton_runtime import import_triton
 
 triton, tl = import_triton()
-LOG_2 = tl.constexpr(math.log(2))
 
 
 @triton.jit
@@ -79,13 +77,7 @@ def split_kernel(
             allowed &= given != 0
         scores = tl.where(allowed, scores, float("-inf"))
 
-        new_maximum = tl.maximum(maximum, tl.max(scores, axis=1))
-        reference = tl.where(new_maximum == float("-inf"), 0.0, new_maximum)
-        rescale = tl.exp2(maximum - reference)
-        weights = tl.exp2(scores - reference[:, None])  # [ROWS, BLOCK_K]
-        total = total * rescale + tl.sum(weights, axis=1)
-        maximum = new_maximum
-
+        maximum, total, rescale, weights = online_softmax_step(scores, maximum, total)
         value = load_tile(v, keys, columns, v_row_stride, v_column_stride, key_count, HEAD_DIM)
         if not INTERPRETED:
             weights = weights.to(value.dtype)
@@ -101,9 +93,8 @@ def split_kernel(
     store_tile(
         partial, members, columns, splits * HEAD_DIM, 1, group, HEAD_DIM, output, INTERPRETED
     )
-    log_sum_exp = (maximum + tl.log2(total)) * LOG_2  # from base 2 to e
     partial_lse += first_head * splits + split
-    tl.store(partial_lse + members * splits, log_sum_exp, mask=members < group)
+    tl.store(partial_lse + members * splits, log_sum_exp(maximum, total), mask=members < group)
 
 
 @triton.jit

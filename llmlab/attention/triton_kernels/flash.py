@@ -3,13 +3,11 @@
 Source: Dao 2023 (FlashAttention-2), algorithm 1.
 """
 
-import math
-
+from llmlab.attention.triton_kernels.softmax import log_sum_exp, online_softmax_step
 from llmlab.attention.triton_kernels.tiles import for_dot, load_tile, store_tile
 from llmlab.attention.triton_runtime import import_triton
 
 triton, tl = import_triton()
-LOG_2 = tl.constexpr(math.log(2))
 
 
 @triton.jit
@@ -102,14 +100,7 @@ def flash_kernel(
                 allowed &= given != 0
             scores = tl.where(allowed, scores, float("-inf"))
 
-        # The online softmax: what was summed under the old maximum is rescaled to the new one.
-        new_maximum = tl.maximum(maximum, tl.max(scores, axis=1))
-        reference = tl.where(new_maximum == float("-inf"), 0.0, new_maximum)
-        rescale = tl.exp2(maximum - reference)
-        weights = tl.exp2(scores - reference[:, None])  # [BLOCK_Q, BLOCK_K]
-        total = total * rescale + tl.sum(weights, axis=1)
-        maximum = new_maximum
-
+        maximum, total, rescale, weights = online_softmax_step(scores, maximum, total)
         value = load_tile(v, keys, columns, v_row_stride, v_column_stride, key_count, HEAD_DIM)
         if not INTERPRETED:
             weights = weights.to(value.dtype)  # tensor cores multiply equal dtypes
@@ -123,5 +114,4 @@ def flash_kernel(
     o += row * HEAD_DIM
     store_tile(o, queries, columns, HEAD_DIM, 1, query_count, HEAD_DIM, output, INTERPRETED)
     if STORE_LSE:
-        log_sum_exp = (maximum + tl.log2(total)) * LOG_2  # from base 2 to e
-        tl.store(lse + row + queries, log_sum_exp, mask=queries < query_count)
+        tl.store(lse + row + queries, log_sum_exp(maximum, total), mask=queries < query_count)
