@@ -95,6 +95,16 @@ def matrix_parameters(config: ModelShape) -> int:
     return config.layers * (attention + mlp) + config.vocab_size * config.hidden_size
 
 
+def dtype_size(dtype: str) -> int:
+    """Bytes of a number: "float32" has 4, "float64" 8, the 16-bit formats 2."""
+    return {"float32": 4, "float64": 8}.get(dtype, 2)
+
+
+def cache_bytes_per_token(config: ModelShape, dtype_bytes: int) -> int:
+    """A key and a value, in each layer, for each key/value head."""
+    return 2 * config.layers * config.kv_heads * config.head_dim * dtype_bytes
+
+
 def forward_cost(
     config: ModelShape, *, batch: int, new_tokens: int, past: int = 0, dtype_bytes: int = 2
 ) -> Cost:
@@ -124,7 +134,7 @@ def forward_cost(
     )
     tokens = batch * new_tokens
     flops = 2 * ((weights - head) * tokens + head * batch) + config.layers * attention.flops
-    row = 2 * config.layers * config.kv_heads * config.head_dim * dtype_bytes
+    row = cache_bytes_per_token(config, dtype_bytes)
     return Cost(
         flops, weights * dtype_bytes, batch * (past + new_tokens) * row, batch * new_tokens * row
     )
@@ -142,7 +152,7 @@ def predict_forward(
     """The roofline's time of one forward: time to first token where `past` is 0 and `new_tokens` is
     the prompt's length, time per output token where `new_tokens` is 1. See `predict` for what is
     left out."""
-    size = {"float32": 4, "float64": 8}.get(dtype, 2)
+    size = dtype_size(dtype)
     cost = forward_cost(config, batch=batch, new_tokens=new_tokens, past=past, dtype_bytes=size)
     return predict(cost.flops, cost.bytes, machine, dtype=dtype)
 
@@ -176,7 +186,7 @@ def _tokens_that_fit(
         raise ValueError(f"{name} must be above 0, not {shared_by}")
     if machine.memory_bytes is None:
         raise ValueError(f"how much memory {machine.name} has is not known")
-    row = 2 * config.layers * config.kv_heads * config.head_dim * dtype_bytes
+    row = cache_bytes_per_token(config, dtype_bytes)
     table = 0 if config.tied_embeddings else config.vocab_size * config.hidden_size
     free = machine.memory_bytes - (matrix_parameters(config) + table) * dtype_bytes
     return max(free // (row * shared_by), 0)

@@ -7,7 +7,12 @@ from functools import cached_property
 
 from llmlab.cache import BlockPool
 from llmlab.memory.hardware import Hardware, hardware
-from llmlab.memory.roofline import ModelShape, matrix_parameters
+from llmlab.memory.roofline import (
+    ModelShape,
+    cache_bytes_per_token,
+    dtype_size,
+    matrix_parameters,
+)
 from llmlab.serving.request import Request
 from llmlab.serving.scheduler import Chunk, Scheduler
 from llmlab.serving.timeline import Timeline
@@ -53,12 +58,11 @@ class IterationCost:
     @cached_property
     def _constants(self) -> tuple[int, int, int, int, int]:
         config = self.config
-        size = {"float32": 4, "float64": 8}.get(self.dtype, 2)
+        size = dtype_size(self.dtype)
         head = config.vocab_size * config.hidden_size
         body = matrix_parameters(config) - head
         pair = 4 * config.layers * config.heads * config.head_dim  # FLOPs
-        row = 2 * config.layers * config.kv_heads * config.head_dim * size  # bytes
-        return size, head, body, pair, row
+        return size, head, body, pair, cache_bytes_per_token(config, size)
 
     def seconds(self, *, tokens: int, samples: int, pairs: int, positions: int) -> float:
         """Time of a forward of `tokens` new tokens, of which `samples` give logits.

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llmlab.attention import reference_attention
+from llmlab.attention import causal_mask, reference_attention
 from llmlab.memory import attention_traffic, decoding_traffic
 from llmlab.memory.ledger import asymptotic_elements
 from llmlab.memory.tile_programs import PROGRAMS, run_on_tiles
@@ -33,6 +33,14 @@ def test_flash_by_hand():
     causal = attention_traffic("flash", n_q=4, n_k=4, head_dim=2, block_q=2, block_k=2, causal=True)
     assert causal.read == {"Q": 16, "K": 8 + 16, "V": 8 + 16}
     assert causal.flops == 4 * 2 * (1 + 2 + 3 + 4)
+
+
+@settings(deadline=None, derandomize=True)
+@given(n_q=st.integers(1, 30), n_k=st.integers(1, 30), causal=st.booleans())
+def test_flops_are_those_of_the_pairs_that_the_mask_allows(n_q, n_k, causal):
+    pairs = int(causal_mask(n_q, n_k).sum()) if causal else n_q * n_k
+    traffic = attention_traffic("flash", n_q=n_q, n_k=n_k, head_dim=3, heads=2, causal=causal)
+    assert traffic.flops == 4 * 3 * pairs * 2
 
 
 def test_flash1_by_hand():
