@@ -9,7 +9,7 @@ PORT   ?= 8888
 IP     ?= localhost
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test lint format figures notebooks html bench train clean
+.PHONY: help lab test lint format figures notebooks html bench soak train clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ html: $(READY) ## the book as web pages, in html/notebooks/
 
 bench: $(READY) ## measure attention on this machine (a minute on a CPU, some minutes on a GPU)
 	$(BIN)/llmlab bench flash
+
+soak: $(READY) ## 10,000 random cases of traffic: every answer as if alone (ten minutes)
+	$(BIN)/python -m llmlab.bench.soak
 
 train: $(READY) ## train the embedded model again (resumes after an interruption)
 	$(BIN)/llmlab train

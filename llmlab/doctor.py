@@ -63,11 +63,11 @@ def check_triton() -> Finding:
 
 def check_offline_compile() -> Finding:
     """Compile a kernel for a GPU that need not be here."""
+    from llmlab.memory.compile import inspect_kernel
+
     try:
         import triton
         import triton.language as tl
-        from triton.backends.compiler import GPUTarget
-        from triton.compiler import ASTSource
     except ImportError:
         return Finding("offline compile", False, "needs triton")
 
@@ -76,16 +76,14 @@ def check_offline_compile() -> Finding:
         tl.store(pointer + offsets, tl.load(pointer + offsets) + 1)
 
     try:
-        source = ASTSource(
-            triton.JITFunction(add_one), {"pointer": "*fp32"}, constexprs={(1,): 128}
-        )
-        kernel = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+        kernel = triton.JITFunction(add_one)
+        report = inspect_kernel(kernel, signature={"pointer": "*fp32"}, constexprs={"n": 128})
     except Exception as error:  # the compiler's own errors have no common base
         return Finding(
             "offline compile", False, f"failed: {type(error).__name__}: {error}".splitlines()[0]
         )
     return Finding(
-        "offline compile", "ptx" in kernel.asm, "kernels compile for sm_90 without a GPU"
+        "offline compile", bool(report.ptx), f"kernels compile for {report.target} without a GPU"
     )
 
 

@@ -33,6 +33,11 @@ from llmlab.memory.hardware import Hardware, measure_cpu, this_gpu
 from llmlab.memory.ledger import attention_traffic
 from llmlab.memory.roofline import predict
 
+try:
+    from tqdm import tqdm
+except ImportError:  # see standalone.py
+    tqdm = None
+
 WIDTH = 2048  # heads x head dimension, as in the benchmark of FlashAttention-2
 TOKENS = 16_384  # batch x N on a GPU
 SQUARES = 5  # N x N matrices that a plain implementation may hold at a time
@@ -358,18 +363,12 @@ def _ceilings(machine: Hardware) -> str:
 
 
 def _progress(work: list) -> Iterator:
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return iter(work)
-    return iter(tqdm(work, unit="case", disable=None, leave=False))
+    return iter(work if tqdm is None else tqdm(work, unit="case", disable=None, leave=False))
 
 
 def _say(line: str) -> None:
     """A line above the progress bar."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
+    if tqdm is None:
         print(line)
-        return
-    tqdm.write(line, file=sys.stdout)
+    else:
+        tqdm.write(line, file=sys.stdout)
